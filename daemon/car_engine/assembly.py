@@ -49,7 +49,7 @@ from car_engine.prompt.text_inputs import TextInputs
 from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import CheckedResults, Commands, EngineLoop
 from car_engine.runner.parking import ParkingLot
-from car_engine.runner.running import Abilities, RunningRequests
+from car_engine.runner.running import DecodingAbilities, RunningRequests
 from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import CannotEmbed, Texts
 from car_engine.storage import open_store
@@ -88,7 +88,7 @@ class Assembled:
         return Heartbeat(progress.step, age, self.loop.counters, job, self.placed.readings())
 
 
-class Assembly:
+class EngineAssembly:
     """The objects of the tokenizer, encoder and loop threads.
 
     Raises ModelError. A first decode proves that the context works before the engine reports Ready.
@@ -300,7 +300,7 @@ class Assembly:
             sampling=sampling,
             images=AwaitedImages(encode, RowsAhead(encode, self._send, width * _FLOAT_BYTES)),
             parking=ParkingLot(context, saved, moves),
-            abilities=Abilities(
+            abilities=DecodingAbilities(
                 speculates=self._load.speculative and loaded.memory.takes_back,
                 repeats=self._load.packed and not finds_gpus(),
             ),

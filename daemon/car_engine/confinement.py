@@ -16,7 +16,7 @@ from car_base.capacity.kept_file import KeptFile
 from car_base.host import kernel_sandbox
 from car_base.host.devices import CPU
 from car_base.host.files import MOST_BYTES
-from car_base.host.kernel_sandbox import READ, REWRITE, USE_DEVICE, WRITE, Access, Allowed, PathRule
+from car_base.host.kernel_sandbox import READ, REWRITE, USE_DEVICE, WRITE, Access, AllowedPaths, PathRule
 from car_base.host.memory import lower_limit
 from car_base.ipc.frames import Load
 
@@ -136,22 +136,22 @@ def confine_loaded(load: Load, env: Mapping[str, str]) -> None:
         kernel_sandbox.filter_system_calls(_always_allowed(load, env))
 
 
-def _always_allowed(load: Load, env: Mapping[str, str]) -> Allowed:
-    allowed = Allowed(0)
+def _always_allowed(load: Load, env: Mapping[str, str]) -> AllowedPaths:
+    allowed = AllowedPaths(0)
     if any(env.get(name) for name in _BINDING):
         # Each thread that the library of parallel loops starts later is bound, and the process ends where that fails.
-        allowed |= Allowed.CORES
+        allowed |= AllowedPaths.CORES
     if _uses_gpu(load):
         # The memory of an engine on a GPU has no limit that a file in memory would pass.
-        allowed |= Allowed.MEMORY_FILES
+        allowed |= AllowedPaths.MEMORY_FILES
     return allowed
 
 
-def _allowed_to_start(load: Load, env: Mapping[str, str]) -> Allowed:
+def _allowed_to_start(load: Load, env: Mapping[str, str]) -> AllowedPaths:
     """Return what the driver of a GPU needs: CUDA makes Unix sockets, and connects to NVIDIA's MPS if that runs."""
     if not _uses_gpu(load):
-        return Allowed(0)
-    return Allowed.UNIX_SOCKETS | (Allowed.CONNECTIONS if _shares_gpu(env) else Allowed(0))
+        return AllowedPaths(0)
+    return AllowedPaths.UNIX_SOCKETS | (AllowedPaths.CONNECTIONS if _shares_gpu(env) else AllowedPaths(0))
 
 
 def _uses_gpu(load: Load) -> bool:

@@ -25,7 +25,7 @@ from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate, InvalidTemplate
 from car_engine.runner.loop import ThreadCount
-from car_engine.sizing import Size, size_of
+from car_engine.sizing import DeclaredSize, size_of
 
 
 class Senses:
@@ -77,7 +77,7 @@ class Allocated(NamedTuple):
     """The memory of a model: its weights, and the context of as many sequences as there is room for."""
 
     model: LlamaModel
-    size: Size
+    size: DeclaredSize
     context: LlamaContext
 
 
@@ -133,7 +133,7 @@ class LoadedModel:
         return self._allocated.model
 
     @property
-    def size(self) -> Size:
+    def size(self) -> DeclaredSize:
         """The declared capacity, which warned if configured figures are too high."""
         return self._allocated.size
 

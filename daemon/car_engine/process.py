@@ -225,12 +225,12 @@ class EngineProcess:
         except (OSError, RuntimeError) as error:
             send(LoadFailed(line(f"llama.cpp does not start ({error}): run `card --check`, which has what to do")))
             return
-        from car_engine.assembly import Assembly
+        from car_engine.assembly import EngineAssembly
         from car_engine.llama.model import ModelError
 
         return_blocks(_RETURNED_BYTES)
         try:
-            engine = Assembly(
+            engine = EngineAssembly(
                 load, self._jobs, self._job, self._commands, send, in_steps(send), self._backend(), self._files
             ).assembled()
         except ModelError as error:

@@ -29,7 +29,7 @@ _CALIBRATION_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class DeclaredSize:
     """The declared capacity and its inputs."""
 
     threads: int
@@ -69,7 +69,7 @@ def size_of(
     model: LlamaModel,
     placed: PlacedModel[Any],
     send: Callable[[FromEngine], None],
-) -> Size:
+) -> DeclaredSize:
     """Decide the sequences and context of a loaded model; sends warnings about configured figures that are too high."""
     threads = load.threads or default_threads(model.size_bytes)
     free_bytes, part = _memory(placed)
@@ -97,7 +97,7 @@ def size_of(
         send(Warned("context.lowered", {"asked": load.context_tokens, "declared": declared.context_tokens}))
     if declared.requested is not None:
         send(Warned("capacity.lowered", {"asked": declared.requested, "declared": declared.sequences}))
-    return Size(threads, free_bytes, inputs.sequence_bytes, curve_file, curve, declared)
+    return DeclaredSize(threads, free_bytes, inputs.sequence_bytes, curve_file, curve, declared)
 
 
 def layers_of(load: Load, placed: PlacedModel[Any]) -> str:

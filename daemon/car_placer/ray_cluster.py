@@ -15,7 +15,7 @@ from car_base.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, Wai
 from car_placer.ray_head import checked
 from car_placer.relay import new_pair
 from car_placer.seat import Seat, SeatOrder, Where
-from car_placer.service import NoRoom, NotConnected
+from car_placer.service import NoNode, NotConnected
 from car_placer.shortage import NodeFacts, needs_of, present, relaxed, shortage
 
 NAMESPACE = "card"
@@ -62,7 +62,7 @@ class RayCluster:
         try:
             actor = await asyncio.to_thread(self._create, order)
         except RayError as error:
-            raise NoRoom(f"{_NO_HEAD} ({_first_line(error)})") from error
+            raise NoNode(f"{_NO_HEAD} ({_first_line(error)})") from error
         finally:
             slow.cancel()
         try:
@@ -112,7 +112,7 @@ class RayCluster:
                 waits(shortage(order, await asyncio.to_thread(_facts)))
                 done, _ = await asyncio.wait([where], timeout=self._join.place_timeout_s - _AT_ONCE_S)
             if not done:
-                raise NoRoom(shortage(order, await asyncio.to_thread(_facts)))
+                raise NoNode(shortage(order, await asyncio.to_thread(_facts)))
             here: Where = where.result()
             return here
         finally:
@@ -128,7 +128,7 @@ class RayCluster:
             why = f"card {where.version} is installed there too, of another build with other frames: {advice}"
         else:
             return
-        raise NoRoom(f"{where.address}: {why}", where.node)
+        raise NoNode(f"{where.address}: {why}", where.node)
 
     async def _outcome(self, actor: Any, waits: Callable[[str], None]) -> Placed:
         """Return the seat once its node checked the files; raises NoRoom."""
@@ -139,7 +139,7 @@ class RayCluster:
                 case Placed() as placed:
                     return placed
                 case Unplaced(why=why, node=node):
-                    raise NoRoom(why, node)
+                    raise NoNode(why, node)
                 case Waiting(why=why):
                     waits(why)
 
@@ -180,7 +180,7 @@ def _facts() -> list[NodeFacts]:
     ]
 
 
-def _refusal(error: Exception) -> NoRoom:
+def _refusal(error: Exception) -> NoNode:
     """Return why an actor died, with its node if the error has the address."""
     text = str(error)
     ip = _IP.search(text)
@@ -190,7 +190,7 @@ def _refusal(error: Exception) -> NoRoom:
         why = "card is not installed there: pip install 'card-daemon[daemon,cluster]'"
     else:
         why = f"its seat died: {_first_line(error)}"
-    return NoRoom(f"{where}: {why}", None if node is None else node.node)
+    return NoNode(f"{where}: {why}", None if node is None else node.node)
 
 
 def _first_line(error: Exception) -> str:

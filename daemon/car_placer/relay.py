@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from car_base.host.memory import MemorySource, read_memory
 from car_base.ipc.codec import FrameReader, FrameTooLong, encode_frame
-from car_base.ipc.placing import HANDSHAKE_S, Ended, HostMemory
+from car_base.ipc.placing import HANDSHAKE_S, EngineEnded, HostMemory
 
 # Clocks of machines differ; the pair's life ends with its seat.
 _LEEWAY = timedelta(days=1)
@@ -146,7 +146,7 @@ class Relay:
     async def _report_end(self, writer: asyncio.StreamWriter, status: int) -> None:
         """Send the engine's status as the last frame."""
         with contextlib.suppress(OSError, TimeoutError):
-            writer.write(encode_frame(Ended(status)))
+            writer.write(encode_frame(EngineEnded(status)))
             # A connection of TLS that is closed twice cannot be aborted in Python 3.11.2.
             if not writer.is_closing():
                 writer.close()

@@ -50,7 +50,7 @@ class SeatOrder(Struct, frozen=True):
     pair: bytes
 
 
-class Refusal(Exception):
+class SeatRefused(Exception):
     """The node cannot run this engine; the message says why and what to do."""
 
 
@@ -101,7 +101,7 @@ class Seat:
             with self._listening(order) as listener:
                 context = context_of(order.pair, "server")
                 asyncio.run(Relay(context, self._spawn).serve(listener))
-        except Refusal as refusal:
+        except SeatRefused as refusal:
             self._refuse(order, str(refusal))
         except Exception as error:  # noqa: BLE001 - the daemon would wait for an outcome, and the seat keep its cores
             self._refuse(order, f"its seat failed: {type(error).__name__}: {error}")
@@ -123,7 +123,7 @@ class Seat:
         try:
             listener = socket.create_server((where.address, 0), family=_family(where.address))
         except OSError as error:
-            raise Refusal(f"cannot listen there: {error.strerror}") from error
+            raise SeatRefused(f"cannot listen there: {error.strerror}") from error
         with listener:
             self._outcomes.put(
                 Placed(
@@ -146,13 +146,13 @@ class Seat:
             return path, _content(path, place)
         file = hub_file(place.hf)
         path = file.under(models_folder())
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(SeatRefused):
             return path, _content(path, place)
         try:
             self._download(file, place, where)
         except OSError as error:
             why = f"cannot download {file} into {models_folder()}: {error.strerror or type(error).__name__}"
-            raise Refusal(f"{why}: make room there, and let the user of `ray start` write it") from error
+            raise SeatRefused(f"{why}: make room there, and let the user of `ray start` write it") from error
         return path, _content(path, place)
 
     def _download(self, file: HubFile, place: Place, where: Where) -> None:
@@ -162,7 +162,7 @@ class Seat:
         with (folder / ".seats.lock").open("w") as lock, tempfile.TemporaryFile("w+") as errors:
             self._outcomes.put(Waiting(place.number, f"{where.address} downloads {file}"))
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with contextlib.suppress(Refusal):
+            with contextlib.suppress(SeatRefused):
                 # Another seat downloaded it meanwhile.
                 _content(file.under(folder), place)
                 return
@@ -175,7 +175,7 @@ class Seat:
             errors.seek(0)
             last = (errors.read().strip().splitlines() or ["no reason was given"])[-1]
         if pull.returncode:
-            raise Refusal(f"cannot download {file}: {last}")
+            raise SeatRefused(f"cannot download {file}: {last}")
 
 
 def _content(path: Path, place: Place) -> str:
@@ -183,9 +183,9 @@ def _content(path: Path, place: Place) -> str:
     try:
         content = content_of([*with_parts(path), *map(Path, place.beside)])
     except NotReadable as missing:
-        raise Refusal(f"the model file is not there: {missing}; copy it to that path") from missing
+        raise SeatRefused(f"the model file is not there: {missing}; copy it to that path") from missing
     if place.content not in (None, content):
-        raise Refusal(f"{path} is not the file that the daemon or its other engines have: copy it there")
+        raise SeatRefused(f"{path} is not the file that the daemon or its other engines have: copy it there")
     return content
 
 

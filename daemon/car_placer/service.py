@@ -66,7 +66,7 @@ class NotConnected(Exception):
     """There is no connection to the cluster; the message says why and what to do."""
 
 
-class NoRoom(Exception):
+class NoNode(Exception):
     """The cluster has no place; `node` is the node that refused the engine, None if none did."""
 
     def __init__(self, why: str, node: str | None = None) -> None:
@@ -144,7 +144,7 @@ class Service:
 
         try:
             answer: FromSeat = await cluster.open(order, wait)
-        except NoRoom as none:
+        except NoNode as none:
             answer = Unplaced(number=order.number, why=str(none), node=none.node)
         except Exception as error:  # noqa: BLE001 - Ray raises many kinds, and the daemon would wait for an answer
             answer = Unplaced(number=order.number, why=f"the placer failed: {type(error).__name__}: {error}")

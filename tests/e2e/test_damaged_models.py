@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from car_base import guide
-from car_daemon.gguf.invalid import Reason
+from car_daemon.gguf.invalid import Flaw
 from tests.e2e.support import PATIENCE_S, Daemon
 from tools.hostile_models.mutations import mutate
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 GUIDE = guide.PATH.read_bytes()
 GUIDE_HEADER = 30_857
 SEEDS = 20
-REASONS = {reason.value for reason in Reason} | {
+REASONS = {reason.value for reason in Flaw} | {
     "the file is not a model that llama.cpp can load",
     "the model cannot generate text",
     "this llama.cpp does not know the model's architecture",

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from car_client import AsyncClient
-from car_daemon.config.tables import ConfigFile
+from car_daemon.config.tables import ConfigTables
 from tests.e2e.support import BIN, PATIENCE_S, ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -190,7 +190,7 @@ def test_the_configuration_of_the_manual_is_valid_and_complete(tmp_path: Path) -
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert set(tomllib.loads(text)) == set(ConfigFile.__struct_fields__)
+    assert set(tomllib.loads(text)) == set(ConfigTables.__struct_fields__)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from car_engine.images.encoder import Encode
 from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
-from car_engine.runner.running import Abilities, RunningRequests
+from car_engine.runner.running import DecodingAbilities, RunningRequests
 from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import Texts
 from car_protocol.answer import Logprob, TokenChoice
@@ -473,7 +473,7 @@ class FakeEngine:
             sampling=sampling,
             images=AwaitedImages(self.encodes.append, self.ahead),
             parking=ParkingLot(context, self.saved, moves),
-            abilities=Abilities(speculates and context.memory.takes_back, repeats),
+            abilities=DecodingAbilities(speculates and context.memory.takes_back, repeats),
             clock=clock,
         )
         self.loop = EngineLoop(

@@ -22,7 +22,7 @@ from car_base.ipc.placing import (
     Waiting,
     decode_from_placer,
 )
-from car_placer.service import Connect, NoRoom, NotConnected, Service
+from car_placer.service import Connect, NoNode, NotConnected, Service
 from tests.pace import HANG_S
 
 JOIN = Join(address="10.0.0.1:6379", daemon="d", version="1", schema="s")
@@ -103,7 +103,7 @@ async def test_orders_that_come_with_the_first_frame_are_answered_in_any_order()
         assert sorted(map(str, first)) == sorted(map(str, [NODES, Waiting(1, "a CPU"), Waiting(2, "a CPU")]))
         cluster.answers[2].set_result(placed(2))
         assert await daemon.next() == placed(2)
-        cluster.answers[1].set_exception(NoRoom("card 1 there, 2 here", "n"))
+        cluster.answers[1].set_exception(NoNode("card 1 there, 2 here", "n"))
         assert await daemon.next() == Unplaced(number=1, why="card 1 there, 2 here", node="n")
 
 

@@ -280,7 +280,7 @@ def _share(sizes: ModelSizes, chosen: slice) -> float:
 
 
 def usable(devices: Sequence[Device]) -> tuple[Device, ...]:
-    """Return the devices that llama.cpp uses: devices with memory of their own, else the first that shares the host's."""
+    """Return the devices that llama.cpp uses: all with memory of their own, else the first that shares the host's."""
     own = tuple(each for each in devices if not each.shared)
     return own or tuple(devices[:1])
 

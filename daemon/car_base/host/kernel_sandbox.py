@@ -165,7 +165,7 @@ def _allow(ruleset: int, rule: PathRule, handled: Access) -> None:
             os.close(descriptor)
 
 
-class Allowed(IntFlag):
+class AllowedPaths(IntFlag):
     """System calls that a filter leaves to a process which needs them."""
 
     CORES = 1 << 0  # sets the cores of any thread: a filter cannot tell later threads from other processes
@@ -264,7 +264,7 @@ _ARCHITECTURES = {
 }  # fmt: skip
 
 
-def filter_system_calls(allowed: Allowed = Allowed(0)) -> bool:  # noqa: B008 - a constant
+def filter_system_calls(allowed: AllowedPaths = AllowedPaths(0)) -> bool:  # noqa: B008 - a constant
     """Refuse all threads of this process the system calls that reach other processes, the network or the kernel.
 
     Nor do they get memory that no limit counts. A later filter refuses more, never less. Returns False if the kernel or
@@ -278,7 +278,7 @@ def filter_system_calls(allowed: Allowed = Allowed(0)) -> bool:  # noqa: B008 - 
     return _system_call(architecture.seccomp, _SET_MODE_FILTER, _FLAG_ALL_THREADS, ctypes.byref(program)) == 0
 
 
-def _program(architecture: _Architecture, process: int, allowed: Allowed) -> bytes:
+def _program(architecture: _Architecture, process: int, allowed: AllowedPaths) -> bytes:
     """Return the filter of a process.
 
     A fork is a clone without the flag of threads; clone3 is absent, because it has its flags in memory. Times are set
@@ -313,7 +313,7 @@ def _program(architecture: _Architecture, process: int, allowed: Allowed) -> byt
         for command in commands:
             code += [(_JUMP_EQUAL, 0, 1, command), deny]
         code.append(allow)
-    own = () if Allowed.CORES in allowed else (architecture.sched_setaffinity,)
+    own = () if AllowedPaths.CORES in allowed else (architecture.sched_setaffinity,)
     for number in (*architecture.of_process, *own):
         code += [
             (_JUMP_EQUAL, 0, 5, number),
@@ -324,9 +324,9 @@ def _program(architecture: _Architecture, process: int, allowed: Allowed) -> byt
             allow,
         ]
     denied = architecture.denied
-    if Allowed.MEMORY_FILES not in allowed:
+    if AllowedPaths.MEMORY_FILES not in allowed:
         denied += architecture.memory_files
-    if Allowed.UNIX_SOCKETS in allowed:
+    if AllowedPaths.UNIX_SOCKETS in allowed:
         for number in architecture.made_sockets:
             code += [
                 (_JUMP_EQUAL, 0, 8, number),
@@ -341,8 +341,8 @@ def _program(architecture: _Architecture, process: int, allowed: Allowed) -> byt
             ]
     else:
         denied += (*architecture.made_sockets, *architecture.serving)
-    if Allowed.CONNECTIONS not in allowed:
-        code += [(_JUMP_EQUAL, 0, 1, architecture.connect), missing if Allowed.UNIX_SOCKETS in allowed else deny]
+    if AllowedPaths.CONNECTIONS not in allowed:
+        code += [(_JUMP_EQUAL, 0, 1, architecture.connect), missing if AllowedPaths.UNIX_SOCKETS in allowed else deny]
     for number in denied:
         code += [(_JUMP_EQUAL, 0, 1, number), deny]
     return b"".join(struct.pack("=HBBI", *step) for step in [*code, allow])

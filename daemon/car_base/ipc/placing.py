@@ -1,4 +1,4 @@
-"""Frames between the daemon and its placer, and the frames that a relay adds; TLS between the holders of one key pair."""
+"""Frames between the daemon and its placer, the frames that a relay adds, and TLS between holders of one key pair."""
 
 import hashlib
 import os
@@ -123,7 +123,7 @@ class HostMemory(Struct, frozen=True, tag=True):
     full_percent: Percent
 
 
-class Ended(Struct, frozen=True, tag=True):
+class EngineEnded(Struct, frozen=True, tag=True):
     """The engine's exit status, or its signal as a negative number: the last frame of a connection."""
 
     status: ExitStatus
@@ -132,7 +132,7 @@ class Ended(Struct, frozen=True, tag=True):
 ToPlacer = Join | Place | End
 FromSeat = Placed | Unplaced | Waiting
 FromPlacer = FromSeat | Nodes | Apart
-FromRelay = HostMemory | Ended | FromEngine
+FromRelay = HostMemory | EngineEnded | FromEngine
 decode_to_placer = msgspec.msgpack.Decoder(ToPlacer).decode
 decode_from_placer = msgspec.msgpack.Decoder(FromPlacer).decode
 decode_from_seat = msgspec.msgpack.Decoder(FromSeat).decode

@@ -13,7 +13,7 @@ from car_base import guide
 from car_base.host.event_log import log
 from car_base.host.files import NotReadable, content_of, with_parts
 from car_base.ipc.frames import FromEngine, Load
-from car_base.ipc.placing import BUILT_IN, HANDSHAKE_S, Ended, FromRelay, HostMemory, Place, Placed, context_of
+from car_base.ipc.placing import BUILT_IN, HANDSHAKE_S, EngineEnded, FromRelay, HostMemory, Place, Placed, context_of
 from car_daemon.cluster.placer import Placer
 from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.link import Engine, EngineLink, NoPlace
@@ -72,7 +72,7 @@ class RemoteEngine:
             match message:
                 case HostMemory():
                     memory(message)
-                case Ended():
+                case EngineEnded():
                     self._status = message.status
                     # It is the last frame.
                     self.kill()

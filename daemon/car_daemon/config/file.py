@@ -15,7 +15,7 @@ from car_daemon.config.tables import (
     CapacityTable,
     ClusterTable,
     ConfigError,
-    ConfigFile,
+    ConfigTables,
     DaemonTable,
     FairnessTable,
     MemoryTable,
@@ -44,7 +44,7 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$\.([^`]+)`$")
 _FILE = "config"
 
 
-def read_config_file(path: Path) -> ConfigFile:
+def read_config_file(path: Path) -> ConfigTables:
     """Return the tables of a file; raises ConfigError."""
     try:
         data = tomllib.loads(read_regular(path).decode())
@@ -58,7 +58,7 @@ def read_config_file(path: Path) -> ConfigFile:
     for name, table in _models(data).items():
         # Checked one by one because msgspec's message leaves out the key of a dict.
         _converted(table, ModelTable, path, f"models.{name}")
-    return _converted(data, ConfigFile, path, "")
+    return _converted(data, ConfigTables, path, "")
 
 
 def _converted(data: object, kind: type[T], path: Path, place: str) -> T:
@@ -79,7 +79,7 @@ def _models(data: dict[str, Any]) -> dict[str, Any]:
 
 def _check_keys(data: dict[str, Any], path: Path) -> None:
     """Refuse unknown keys by their full name; the message suggests the nearest known key."""
-    tables = {"": (data, ConfigFile), "daemon.": (data.get("daemon"), DaemonTable)}
+    tables = {"": (data, ConfigTables), "daemon.": (data.get("daemon"), DaemonTable)}
     tables["capacity."] = (data.get("capacity"), CapacityTable)
     tables["queue."] = (data.get("queue"), QueueTable)
     tables["scheduler."] = (data.get("scheduler"), SchedulerTable)

@@ -23,7 +23,7 @@ from car_daemon.config.placing import (
     placed,
     placed_devices,
 )
-from car_daemon.config.tables import GUIDE, ClusterTable, ConfigError, ConfigFile, ModelTable
+from car_daemon.config.tables import GUIDE, ClusterTable, ConfigError, ConfigTables, ModelTable
 from car_daemon.models.settings import ModelSettings
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.sockets.loopback import MetricsAddress, read_address
@@ -117,14 +117,14 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
     )
 
 
-def _read_file(flags: Flags, env: Mapping[str, str]) -> ConfigFile:
+def _read_file(flags: Flags, env: Mapping[str, str]) -> ConfigTables:
     path = None if flags.config is None else Path(flags.config)
     if path is None:
         home = Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         usual = (home / "car" / "card.toml", Path("/etc/car/card.toml"))
         path = next((each for each in usual if os.path.isfile(each)), None)
     if path is None:
-        return ConfigFile()
+        return ConfigTables()
     # Imported here because most machines have no file, and the import takes 4 ms of a start.
     from car_daemon.config.file import read_config_file
 
@@ -132,7 +132,7 @@ def _read_file(flags: Flags, env: Mapping[str, str]) -> ConfigFile:
 
 
 def _machine_limit(
-    flags: Flags, env: Mapping[str, str], file: ConfigFile, warnings: list[str]
+    flags: Flags, env: Mapping[str, str], file: ConfigTables, warnings: list[str]
 ) -> tuple[int | None, Policy | None]:
     """Return the machine's limit and its source: environment over flag over file."""
     given = env.get(LIMIT_VARIABLE)
@@ -155,7 +155,7 @@ def _at_least_one(limit: int, warnings: list[str]) -> int:
 
 
 def _models(
-    flags: Flags, env: Mapping[str, str], file: ConfigFile, limit: int | None, source: Policy | None
+    flags: Flags, env: Mapping[str, str], file: ConfigTables, limit: int | None, source: Policy | None
 ) -> tuple[dict[str, ModelSettings], str]:
     """Return all entries and the default one's name; flags apply to the default one."""
     # The built-in model is too small to gain from a GPU.
@@ -192,7 +192,7 @@ def _settings(
     name: str,
     table: ModelTable,
     env: Mapping[str, str],
-    file: ConfigFile,
+    file: ConfigTables,
     limit: int | None,
     source: Policy | None,
 ) -> ModelSettings:
@@ -280,7 +280,7 @@ def _expanded(path: str, key: str) -> Path:
         raise ConfigError(f"{key}: {error}", key) from error
 
 
-def _cells_folder(file: ConfigFile) -> Path | None:
+def _cells_folder(file: ConfigTables) -> Path | None:
     """Return the folder of stored cells; raises ConfigError if it would depend on the folder of the start."""
     if file.scheduler.cache_dir is None:
         return None

@@ -151,7 +151,7 @@ class ModelTable(EngineKeys, frozen=True, forbid_unknown_fields=True):
     pinned: bool = False
 
 
-class ConfigFile(Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigTables(Struct, frozen=True, forbid_unknown_fields=True):
     """The whole TOML file; `[http]` is read by card-http alone."""
 
     default_model: str = GUIDE

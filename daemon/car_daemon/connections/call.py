@@ -15,7 +15,7 @@ from car_protocol.meta import Trace
 from car_protocol.methods import CHUNK, PROGRESS
 
 
-class Work(Struct, frozen=True):
+class CallWork(Struct, frozen=True):
     """The work behind a request: how to cancel it for a reason and, if it supports that, how to pause it."""
 
     cancel: Callable[[str], None]
@@ -34,7 +34,7 @@ class RpcCall(Struct, eq=False):
     _end: Callable[["RpcCall", bytes], None]
     _outbound: OutboundBuffer
     trace: Trace | None = None
-    work: Work | None = None  # None while nothing runs
+    work: CallWork | None = None  # None while nothing runs
     completion_tokens: int = 0  # of the answer, once ended
     _ended: bool = False
     _chunks_sent: int = 0

@@ -48,7 +48,7 @@ class StallWatch:
             self.look()
 
 
-class Stream(Protocol):
+class DeferrableStream(Protocol):
     """A stream that merges its chunks into one while its client does not read."""
 
     def send_deferred(self) -> None:
@@ -69,13 +69,13 @@ class Stream(Protocol):
 
 
 class DeferredStreams:
-    """The streams of one connection whose chunks wait, and the paused streams, each cancelled after `slow_reader_ms`."""
+    """The streams of one connection whose chunks wait, and the paused streams, cancelled after `slow_reader_ms`."""
 
     def __init__(self, limits: Limits) -> None:
         self._max_bytes = limits.max_output_bytes
         self._slow_reader_s = limits.slow_reader_ms / 1000
-        self._deferred: dict[Stream, int] = {}  # bytes by stream
-        self._paused: dict[Stream, Timer] = {}  # the time until it is cancelled, by stream
+        self._deferred: dict[DeferrableStream, int] = {}  # bytes by stream
+        self._paused: dict[DeferrableStream, Timer] = {}  # the time until it is cancelled, by stream
 
     def __repr__(self) -> str:
         return f"<DeferredStreams deferred={self.size} paused={len(self._paused)}>"
@@ -85,11 +85,11 @@ class DeferredStreams:
         """Bytes of all merged chunks."""
         return sum(self._deferred.values())
 
-    def add(self, stream: Stream, size: int) -> None:
+    def add(self, stream: DeferrableStream, size: int) -> None:
         """Count bytes that a stream deferred."""
         self._deferred[stream] = self._deferred.get(stream, 0) + size
 
-    def limit(self, stream: Stream, unwritten: int) -> None:
+    def limit(self, stream: DeferrableStream, unwritten: int) -> None:
         """Cancel all if they defer too much together; else pause this stream if too much is unread."""
         deferred = self.size
         if deferred > self._max_bytes:
@@ -100,7 +100,7 @@ class DeferredStreams:
             timer.arm(self._slow_reader_s)
             stream.pause()
 
-    def pauses(self, stream: Stream) -> bool:
+    def pauses(self, stream: DeferrableStream) -> bool:
         """Return whether a stream is paused."""
         return stream in self._paused
 
@@ -116,7 +116,7 @@ class DeferredStreams:
             self.forget(stream)
             stream.unpause()
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: DeferrableStream) -> None:
         """Count a stream no longer."""
         self._deferred.pop(stream, None)
         timer = self._paused.pop(stream, None)
@@ -213,7 +213,7 @@ class OutboundBuffer:
         if not self.blocked:
             self.deferred.unpause()
 
-    def defer(self, stream: Stream, size: int) -> None:
+    def defer(self, stream: DeferrableStream, size: int) -> None:
         """Count bytes that a stream deferred; if they are too many, pause it or cancel all streams."""
         self.deferred.add(stream, size)
         self._share.changed()

@@ -20,7 +20,7 @@ from car_daemon.engines.binding_check import crawl_advice
 from car_daemon.engines.life import EngineLife, EngineListener, HealthLimits
 from car_daemon.engines.link import Engine, Launcher
 from car_daemon.engines.restart_policy import RestartLimits, RestartPolicy
-from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.gguf.invalid import Flaw, InvalidModel
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.model_files import CheckedFiles
@@ -29,7 +29,7 @@ from car_daemon.models.settings import ModelSettings
 from car_protocol.errors import REASONS
 
 if TYPE_CHECKING:
-    from car_daemon.gguf.validation import Facts
+    from car_daemon.gguf.validation import HeaderFacts
 
 
 class LoadOrder:
@@ -95,7 +95,7 @@ class EngineSupervisor:
         *,
         order: LoadOrder,
         clock: Callable[[], float],
-        check: Callable[[ModelSettings], Sequence["Facts"]],
+        check: Callable[[ModelSettings], Sequence["HeaderFacts"]],
         limits: SupervisionLimits | None = None,
     ) -> None:
         self._entry = entry
@@ -228,7 +228,7 @@ class EngineSupervisor:
                 load = load_of(self._entry, self._replica, facts, packed=self._restarts.packed)
                 status = await life.run(self._launch, load)
         except InvalidModel as invalid:
-            missing = invalid.reason is Reason.NOT_DOWNLOADED
+            missing = invalid.reason is Flaw.NOT_DOWNLOADED
             self.load_failed(str(invalid), **({"run": self._entry.settings.pull} if missing else {}))
             return "was not started"
         except Exception as error:  # noqa: BLE001 - no process, no descriptor, a figure too large for a frame: a death
@@ -295,7 +295,7 @@ def _sharing(entry: ModelEntry, replica: Replica) -> int:
     return 1 + sum(overlap(each.device, replica.device) for each in loading)
 
 
-def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["Facts"], *, packed: bool) -> Load:
+def load_of(entry: ModelEntry, replica: Replica, facts: Sequence["HeaderFacts"], *, packed: bool) -> Load:
     """Return the frame that has an engine load a replica of a model as it is configured, by the facts of its files."""
     settings = entry.settings
     return Load(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import BinaryIO
 
-from car_daemon.gguf.invalid import InvalidModel, Reason, refuse
+from car_daemon.gguf.invalid import Flaw, InvalidModel, refuse
 
 _WINDOW_BYTES = 1 << 18
 _LENGTH = struct.Struct("<Q")
@@ -47,8 +47,8 @@ class BoundedReader:
 
     def skip(self, count: int) -> None:
         """Skip bytes without reading them."""
-        refuse(Reason.CUT_SHORT, when=count > self.left)
-        refuse(Reason.TOO_LARGE, _TOO_LONG, when=self.position + count > _HEADER_BYTES)
+        refuse(Flaw.CUT_SHORT, when=count > self.left)
+        refuse(Flaw.TOO_LARGE, _TOO_LONG, when=self.position + count > _HEADER_BYTES)
         self._at += count
 
     def read(self, count: int) -> bytes:
@@ -77,7 +77,7 @@ class BoundedReader:
     def skip_strings(self, count: int) -> None:
         """Skip strings by their lengths."""
         self._strings += count
-        refuse(Reason.TOO_LARGE, _TOO_MANY, when=self._strings > _HEADER_STRINGS)
+        refuse(Flaw.TOO_LARGE, _TOO_MANY, when=self._strings > _HEADER_STRINGS)
         while count:
             self._fill(_LENGTH.size)
             passed, end = _walk(self._window, self._at, count)
@@ -101,7 +101,7 @@ class BoundedReader:
                 # The window ends within the next string.
                 length = self.number("Q")
                 large = f"a token has {length} bytes, at most {_WINDOW_BYTES} are read"
-                refuse(Reason.TOO_LARGE, large, when=length > _WINDOW_BYTES)
+                refuse(Flaw.TOO_LARGE, large, when=length > _WINDOW_BYTES)
                 words = [self.read(length)]
             count -= len(words)
             yield words
@@ -110,15 +110,15 @@ class BoundedReader:
         """Have at least this many bytes in the window."""
         if self._at + count <= len(self._window):
             return
-        refuse(Reason.CUT_SHORT, when=count > self.left)
-        refuse(Reason.TOO_LARGE, _TOO_LONG, when=self.position + count > _HEADER_BYTES)
+        refuse(Flaw.CUT_SHORT, when=count > self.left)
+        refuse(Flaw.TOO_LARGE, _TOO_LONG, when=self.position + count > _HEADER_BYTES)
         self._start, self._at = self.position, 0
         try:
             self._file.seek(self._start)
             self._window = self._file.read(max(count, _WINDOW_BYTES))
         except OSError:
-            raise InvalidModel(Reason.UNREADABLE) from None
-        refuse(Reason.CUT_SHORT, when=len(self._window) < count)
+            raise InvalidModel(Flaw.UNREADABLE) from None
+        refuse(Flaw.CUT_SHORT, when=len(self._window) < count)
 
 
 def _walk(window: bytes, at: int, count: int) -> tuple[int, int]:
@@ -184,32 +184,32 @@ def read_header(reader: BoundedReader, longer: Mapping[str, int] = MappingProxyT
 
     Texts are cut to 1,024 bytes, texts of the keys in `longer` to its lengths.
     """
-    refuse(Reason.NOT_GGUF, when=reader.left < len(_MAGIC) or reader.read(len(_MAGIC)) != _MAGIC)
+    refuse(Flaw.NOT_GGUF, when=reader.left < len(_MAGIC) or reader.read(len(_MAGIC)) != _MAGIC)
     version = reader.number("I")
     swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-    refuse(Reason.BYTE_ORDER, when=swapped in _VERSIONS)
-    refuse(Reason.VERSION, f"{version}; 2 and 3 are", when=version not in _VERSIONS)
+    refuse(Flaw.BYTE_ORDER, when=swapped in _VERSIONS)
+    refuse(Flaw.VERSION, f"{version}; 2 and 3 are", when=version not in _VERSIONS)
     tensor_count, key_count = reader.number("Q"), reader.number("Q")
-    refuse(Reason.COUNTS, when=tensor_count * _TENSOR_LEAST + key_count * _KEY_LEAST > reader.left)
+    refuse(Flaw.COUNTS, when=tensor_count * _TENSOR_LEAST + key_count * _KEY_LEAST > reader.left)
     large = f"it has {key_count} keys and {tensor_count} tensors, at most {_KEYS} and {_TENSORS} are read"
-    refuse(Reason.TOO_LARGE, large, when=tensor_count > _TENSORS or key_count > _KEYS)
+    refuse(Flaw.TOO_LARGE, large, when=tensor_count > _TENSORS or key_count > _KEYS)
     values: dict[str, Value] = {}
     for _ in range(key_count):
-        key = _read_name(reader, _KEY_BYTES, Reason.KEY)
-        refuse(Reason.KEY_TWICE, when=key in values)
+        key = _read_name(reader, _KEY_BYTES, Flaw.KEY)
+        refuse(Flaw.KEY_TWICE, when=key in values)
         values[key] = _read_value(reader, longer.get(key, _TEXT_BYTES))
     tensors: list[TensorInfo] = []
     for _ in range(tensor_count):
-        name = _read_name(reader, _TENSOR_NAME_BYTES, Reason.TENSOR_NAME)
+        name = _read_name(reader, _TENSOR_NAME_BYTES, Flaw.TENSOR_NAME)
         dimensions = reader.number("I")
-        refuse(Reason.SHAPE, when=not 1 <= dimensions <= _DIMENSIONS)
+        refuse(Flaw.SHAPE, when=not 1 <= dimensions <= _DIMENSIONS)
         shape = tuple(reader.number("Q") for _ in range(dimensions))
         tensors.append(TensorInfo(name, shape, reader.number("I"), reader.number("Q")))
-    refuse(Reason.TENSOR_TWICE, when=len({tensor.name for tensor in tensors}) < tensor_count)
+    refuse(Flaw.TENSOR_TWICE, when=len({tensor.name for tensor in tensors}) < tensor_count)
     return Header(values, tuple(tensors), reader.position)
 
 
-def _read_name(reader: BoundedReader, longest: int, reason: Reason) -> str:
+def _read_name(reader: BoundedReader, longest: int, reason: Flaw) -> str:
     name = reader.text(longest + 1)
     refuse(reason, when=not 0 < len(name) <= longest or not _PRINTABLE.issuperset(name))
     return name.decode("ascii")
@@ -221,19 +221,19 @@ def _read_value(reader: BoundedReader, longest: int) -> Value:
         return _read_array(reader)
     if type == _STRING:
         return reader.text(longest).decode("utf-8", "replace")
-    refuse(Reason.VALUE_TYPE, when=type not in _NUMBERS)
+    refuse(Flaw.VALUE_TYPE, when=type not in _NUMBERS)
     (number,) = reader.numbers(_NUMBERS[type], 1)
-    refuse(Reason.VALUE, when=type == _BOOL and number > 1)
+    refuse(Flaw.VALUE, when=type == _BOOL and number > 1)
     return bool(number) if type == _BOOL else number
 
 
 def _read_array(reader: BoundedReader) -> Array:
     type, count = reader.number("I"), reader.number("Q")
-    refuse(Reason.NESTED, when=type == _ARRAY)
-    refuse(Reason.VALUE_TYPE, when=type != _STRING and type not in _NUMBERS)
+    refuse(Flaw.NESTED, when=type == _ARRAY)
+    refuse(Flaw.VALUE_TYPE, when=type != _STRING and type not in _NUMBERS)
     start, code = reader.position, _NUMBERS.get(type, "s")
     width = struct.calcsize("Q" if type == _STRING else code)
-    refuse(Reason.COUNTS, when=count * width > reader.left)
+    refuse(Flaw.COUNTS, when=count * width > reader.left)
     if type == _STRING:
         reader.skip_strings(count)
     else:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from car_daemon.gguf.header import Array, BoundedReader, Header, Value
-from car_daemon.gguf.invalid import InvalidModel, Reason, refuse
+from car_daemon.gguf.invalid import Flaw, InvalidModel, refuse
 
 _LAYERS = 512
 _F32_BYTES = 4
@@ -68,11 +68,11 @@ class Hyperparameters:
         numbers: tuple[Value, ...] = (value,)
         if isinstance(value, Array):
             figures = f"{name} is an array of {value.count} values, at most {_LAYERS} numbers are read"
-            refuse(Reason.HYPERPARAMETER, figures, when=value.code == "s" or value.count > _LAYERS)
+            refuse(Flaw.HYPERPARAMETER, figures, when=value.code == "s" or value.count > _LAYERS)
             self.reader.go_to(value.start)
             numbers = self.reader.numbers(value.code, value.count)
         wholes = tuple(number for number in numbers if type(number) is int)
-        refuse(Reason.HYPERPARAMETER, f"{name} is not an integer", when=not wholes or len(wholes) < len(numbers))
+        refuse(Flaw.HYPERPARAMETER, f"{name} is not an integer", when=not wholes or len(wholes) < len(numbers))
         return wholes
 
     def most(self, name: str) -> int:
@@ -107,17 +107,17 @@ class Hyperparameters:
         for name, (least, most) in _BOUNDS.items():
             for number in self.numbers(name):
                 figures = f"{name} is {number}, {least} to {most} are allowed"
-                refuse(Reason.HYPERPARAMETER, figures, when=not least <= number <= most)
+                refuse(Flaw.HYPERPARAMETER, figures, when=not least <= number <= most)
         for name in _EPSILONS:
             value = self.value(name)
             is_fraction = isinstance(value, float) and 0 <= value <= 1
             figures = f"{name} is not between 0 and 1"
-            refuse(Reason.HYPERPARAMETER, figures, when=value is not None and not is_fraction)
+            refuse(Flaw.HYPERPARAMETER, figures, when=value is not None and not is_fraction)
         blocks = self.most("block_count")
         for name in _WITHIN_BLOCKS:
             figures = f"{name} is {self.most(name)}, block_count is {blocks}"
-            refuse(Reason.HYPERPARAMETER, figures, when=self.most(name) > blocks)
-        refuse(Reason.ROPE, when=self.value("rope.scaling.type") not in (None, *_ROPE_SCALINGS))
+            refuse(Flaw.HYPERPARAMETER, figures, when=self.most(name) > blocks)
+        refuse(Flaw.ROPE, when=self.value("rope.scaling.type") not in (None, *_ROPE_SCALINGS))
         self._check_heads()
         self._check_experts()
 
@@ -125,11 +125,11 @@ class Hyperparameters:
         """Refuse heads that the heads of keys do not divide, and attention without heads."""
         heads, shared = self.numbers("attention.head_count"), self.numbers("attention.head_count_kv")
         attends = any(tensor.name.startswith("blk.") and ".attn_q" in tensor.name for tensor in self.header.tensors)
-        refuse(Reason.HEADS, when=attends and self.value("block_count") is not None and not any(heads))
+        refuse(Flaw.HEADS, when=attends and self.value("block_count") is not None and not any(heads))
         layers = max(len(heads), len(shared))
         if len(heads) in (1, layers) and len(shared) in (1, layers):
             for many, few in zip(_for_each(heads, layers), _for_each(shared, layers), strict=True):
-                refuse(Reason.HEADS, f"{many} heads, {few} of keys", when=few > 0 and many % few != 0)
+                refuse(Flaw.HEADS, f"{many} heads, {few} of keys", when=few > 0 and many % few != 0)
 
     def _check_experts(self) -> None:
         experts, used = self.most("expert_count"), self.most("expert_used_count")
@@ -138,9 +138,9 @@ class Hyperparameters:
             # Because dense models of this family declare one expert.
             return
         figures = f"{used} of {experts} used, in {chosen} of {groups} groups"
-        refuse(Reason.EXPERTS, figures, when=used > experts or (used == 0) != (experts == 0))
-        refuse(Reason.EXPERTS, figures, when=groups > 0 and groups >= experts)
-        refuse(Reason.EXPERTS, figures, when=groups > 1 and (experts % groups != 0 or not 0 < chosen < groups))
+        refuse(Flaw.EXPERTS, figures, when=used > experts or (used == 0) != (experts == 0))
+        refuse(Flaw.EXPERTS, figures, when=groups > 0 and groups >= experts)
+        refuse(Flaw.EXPERTS, figures, when=groups > 1 and (experts % groups != 0 or not 0 < chosen < groups))
 
 
 def _for_each(numbers: tuple[int, ...], layers: int) -> tuple[int, ...]:
@@ -164,34 +164,34 @@ _BYTE_TYPE = 6
 def check_vocabulary(header: Header, reader: BoundedReader) -> int | None:
     """Return the number of tokens, None if the file has no vocabulary; raises InvalidModel."""
     model = header.values.get(_PREFIX + "model")
-    refuse(Reason.NO_VOCABULARY, when=model in _WITHOUT_TOKENS)
+    refuse(Flaw.NO_VOCABULARY, when=model in _WITHOUT_TOKENS)
     arrays: dict[str, Array | None] = {}
     for name, codes in _CODES.items():
         value = header.values.get(_PREFIX + name)
         if value is not None and not (isinstance(value, Array) and value.code in codes):
-            raise InvalidModel(Reason.TOKENIZER)
+            raise InvalidModel(Flaw.TOKENIZER)
         arrays[name] = value
     tokens = arrays["tokens"]
     if tokens is None:
         return None
     large = f"it has {tokens.count} tokens, at most {_TOKENS} are read"
-    refuse(Reason.TOO_LARGE, large, when=tokens.count > _TOKENS)
+    refuse(Flaw.TOO_LARGE, large, when=tokens.count > _TOKENS)
     tables = [arrays[name] for name in _FOR_EACH_TOKEN]
-    refuse(Reason.TOKENIZER, when=any(table is not None and table.count < tokens.count for table in tables))
+    refuse(Flaw.TOKENIZER, when=any(table is not None and table.count < tokens.count for table in tables))
     for name in _SPECIAL:
         token = header.values.get(f"{_PREFIX}{name}_token_id")
         if token is not None and token not in _NONE:
             figures = f"it is {token} of {tokens.count}" if type(token) is int else None
-            refuse(Reason.SPECIAL, figures, when=type(token) is not int or not 0 <= token < tokens.count)
+            refuse(Flaw.SPECIAL, figures, when=type(token) is not int or not 0 <= token < tokens.count)
     seen = _check_distinct(tokens, reader)
     if model == _SPELLS_BYTES:
         # Every byte has a token, by its number or as itself.
         spelled = (hash(b"<0x%02X>" % byte) in seen or hash(bytes([byte])) in seen for byte in range(256))
-        refuse(Reason.BYTES, when=not all(spelled))
+        refuse(Flaw.BYTES, when=not all(spelled))
     types = arrays["token_type"]
     if model == _SPELLS_NO_BYTES and types is not None:
         reader.go_to(types.start)
-        refuse(Reason.TOKENIZER, when=_BYTE_TYPE in reader.numbers(types.code, tokens.count))
+        refuse(Flaw.TOKENIZER, when=_BYTE_TYPE in reader.numbers(types.code, tokens.count))
     return tokens.count
 
 
@@ -209,5 +209,5 @@ def _check_distinct(tokens: Array, reader: BoundedReader) -> set[int]:
         empty += texts.count(b"")
         seen.update(map(hash, texts))
     seen.discard(hash(b""))
-    refuse(Reason.SAME_TEXT, when=len(seen) + empty < tokens.count)
+    refuse(Flaw.SAME_TEXT, when=len(seen) + empty < tokens.count)
     return seen

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Reason(StrEnum):
+class Flaw(StrEnum):
     """A fault of a model file."""
 
     NOT_DOWNLOADED = "the file has not been downloaded"
@@ -48,13 +48,13 @@ class Reason(StrEnum):
 class InvalidModel(Exception):
     """A file must not be loaded; the message has the file's role (not of the model itself), the reason and figures."""
 
-    def __init__(self, reason: Reason, detail: str | None = None, *, role: str | None = None) -> None:
+    def __init__(self, reason: Flaw, detail: str | None = None, *, role: str | None = None) -> None:
         super().__init__(": ".join(part for part in (role, reason.value, detail) if part is not None))
         self.reason = reason
         self.detail = detail
 
 
-def refuse(reason: Reason, detail: str | None = None, *, when: bool) -> None:
+def refuse(reason: Flaw, detail: str | None = None, *, when: bool) -> None:
     """Raise InvalidModel when a fault is present."""
     if when:
         raise InvalidModel(reason, detail)

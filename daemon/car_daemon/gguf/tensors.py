@@ -5,7 +5,7 @@ from collections import Counter
 from math import prod
 
 from car_daemon.gguf.header import Header, TensorInfo
-from car_daemon.gguf.invalid import InvalidModel, Reason, refuse
+from car_daemon.gguf.invalid import Flaw, InvalidModel, refuse
 
 _ALIGNMENT = 32
 _ALIGNMENTS = frozenset(1 << bits for bits in range(3, 21))
@@ -68,22 +68,22 @@ def check_tensors(header: Header, size: int) -> int:
     """
     alignment = header.values.get("general.alignment", _ALIGNMENT)
     if not isinstance(alignment, int) or alignment not in _ALIGNMENTS:
-        raise InvalidModel(Reason.ALIGNMENT)
+        raise InvalidModel(Flaw.ALIGNMENT)
     start = -(-header.end // alignment) * alignment
-    refuse(Reason.UNUSABLE_TYPE, when=not all(map(_is_usable, header.tensors)))
+    refuse(Flaw.UNUSABLE_TYPE, when=not all(map(_is_usable, header.tensors)))
     tensors = sorted(header.tensors, key=lambda tensor: tensor.offset)
-    refuse(Reason.UNALIGNED, when=any(tensor.offset % alignment for tensor in tensors))
+    refuse(Flaw.UNALIGNED, when=any(tensor.offset % alignment for tensor in tensors))
     limits = [*(tensor.offset for tensor in tensors), size - start][1:]
     ends = []
     for tensor, limit in zip(tensors, limits, strict=True):
         count = prod(tensor.shape)
         weights, block = _BLOCKS.get(tensor.type, (1, 1))
-        refuse(Reason.SHAPE, when=not 0 < count <= _MOST or tensor.shape[0] % weights != 0)
+        refuse(Flaw.SHAPE, when=not 0 < count <= _MOST or tensor.shape[0] % weights != 0)
         known = count // weights * block
         ends.append(tensor.offset + known if tensor.type in _BLOCKS else max(tensor.offset + 1, limit))
     last = start + max(ends, default=0)
-    refuse(Reason.OUTSIDE, f"it ends at byte {last}, the file has {size}", when=bool(ends) and last > size)
-    refuse(Reason.OVERLAP, when=any(end > limit for end, limit in zip(ends, limits, strict=True)))
+    refuse(Flaw.OUTSIDE, f"it ends at byte {last}, the file has {size}", when=bool(ends) and last > size)
+    refuse(Flaw.OVERLAP, when=any(end > limit for end, limit in zip(ends, limits, strict=True)))
     return sum(end - tensor.offset for tensor, end in zip(tensors, ends, strict=True))
 
 

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from car_base.host.files import NotRegular, open_regular
 from car_daemon.gguf.header import BoundedReader, Header, read_header
 from car_daemon.gguf.hyperparameters import Attention, Hyperparameters, check_vocabulary
-from car_daemon.gguf.invalid import InvalidModel, Reason, refuse
+from car_daemon.gguf.invalid import Flaw, InvalidModel, refuse
 from car_daemon.gguf.tensors import check_tensors, count_parameters, embedding_bytes, layer_weights, unknown_types
 
 _NAME_CHARACTERS = 64
@@ -21,7 +21,7 @@ _ADAPTERS = "adapter"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HeaderFacts:
     """The facts of a valid header, None or 0 if it has none; `warnings` are parts that only an engine can judge."""
 
     architecture: str | None
@@ -42,22 +42,22 @@ class Facts:
     masks: int  # of attention in one batch
 
 
-def check(path: Path) -> Facts:
+def check(path: Path) -> HeaderFacts:
     """Return the facts of a valid file; raises InvalidModel. Each part of a split model is valid by itself."""
     with open_file(path) as file:
         reader = BoundedReader(file, os.fstat(file.fileno()).st_size)
         header = read_header(reader)
         tensor_bytes = check_tensors(header, reader.size)
         parts = _whole(header, "split.count") or 1
-        refuse(Reason.NO_TENSORS, when=not header.tensors and parts == 1)
+        refuse(Flaw.NO_TENSORS, when=not header.tensors and parts == 1)
         architecture = _architecture(header)
-        refuse(Reason.PROJECTOR, when=architecture == _PROJECTORS)
-        refuse(Reason.ADAPTER, when=_text(header, "general.type") == _ADAPTERS)
+        refuse(Flaw.PROJECTOR, when=architecture == _PROJECTORS)
+        refuse(Flaw.ADAPTER, when=_text(header, "general.type") == _ADAPTERS)
         sizes = Hyperparameters(header, reader, architecture or "")
         sizes.check()
         # llama.cpp aborts at a position beyond such a table.
         table = any(tensor.name == "position_embd.weight" for tensor in header.tensors)
-        return Facts(
+        return HeaderFacts(
             architecture=architecture,
             tensor_bytes=tensor_bytes,
             parameters=count_parameters(header),
@@ -84,12 +84,12 @@ def check_adapter(path: Path) -> None:
     """Raise InvalidModel for a file that is not a valid LoRA adapter."""
     header = _read(path)
     kind = (_text(header, "general.type"), _text(header, "adapter.type"))
-    refuse(Reason.NO_ADAPTER, when=kind != (_ADAPTERS, "lora"))
+    refuse(Flaw.NO_ADAPTER, when=kind != (_ADAPTERS, "lora"))
 
 
 def check_projector(path: Path) -> None:
     """Raise InvalidModel for a file that is not a valid projector of images or audio."""
-    refuse(Reason.NO_PROJECTOR, when=_architecture(_read(path)) != _PROJECTORS)
+    refuse(Flaw.NO_PROJECTOR, when=_architecture(_read(path)) != _PROJECTORS)
 
 
 def check_regular(path: Path) -> None:
@@ -102,7 +102,7 @@ def _read(path: Path) -> Header:
         reader = BoundedReader(file, os.fstat(file.fileno()).st_size)
         header = read_header(reader)
         check_tensors(header, reader.size)
-        refuse(Reason.NO_TENSORS, when=not header.tensors)
+        refuse(Flaw.NO_TENSORS, when=not header.tensors)
         return header
 
 
@@ -111,11 +111,11 @@ def open_file(path: Path) -> BinaryIO:
     try:
         descriptor = open_regular(path)
     except NotRegular:
-        raise InvalidModel(Reason.NOT_A_FILE) from None
+        raise InvalidModel(Flaw.NOT_A_FILE) from None
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _SHORTAGES:
             raise
-        raise InvalidModel(Reason.UNREADABLE) from None
+        raise InvalidModel(Flaw.UNREADABLE) from None
     return open(descriptor, "rb", buffering=0)
 
 
@@ -125,7 +125,7 @@ def _architecture(header: Header) -> str | None:
     if name is None and "general.architecture" not in header.values and _whole(header, "split.no"):
         return None
     if not name or len(name) > _NAME_CHARACTERS or not name.isascii() or not name.isprintable():
-        raise InvalidModel(Reason.ARCHITECTURE)
+        raise InvalidModel(Flaw.ARCHITECTURE)
     return name
 
 

@@ -27,7 +27,7 @@ _CLOSE_PATIENCE_S = 1.0
 _LARGE_BYTES = 1024 * 1024
 
 
-class Service(Protocol):
+class StartedPart(Protocol):
     """A part that works from start to stop."""
 
     def start(self) -> None:
@@ -129,7 +129,7 @@ class Daemon:
         stopping.push_async_callback(parts.manager.stop)
         stopping.callback(parts.keep_alive.stop)
 
-    def _start_services(self, services: Iterable[Service], stopping: AsyncExitStack) -> None:
+    def _start_services(self, services: Iterable[StartedPart], stopping: AsyncExitStack) -> None:
         for service in services:
             service.start()
             stopping.callback(service.stop)

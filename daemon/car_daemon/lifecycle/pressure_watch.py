@@ -89,7 +89,7 @@ def _used(replica: Replica) -> list[str]:
 _PERIOD_S = 0.5
 
 
-class Reading(Protocol):
+class MemoryFigures(Protocol):
     """Memory of a machine: bytes, and percent of the time stalled."""
 
     @property
@@ -161,7 +161,7 @@ class PressureWatch:
             self._gate.pressure = self._gauge.level
             self._changed()
 
-    def of_host(self, host: str, reading: Reading) -> None:
+    def of_host(self, host: str, reading: MemoryFigures) -> None:
         """Pass on a change of another machine's level; the machines without engines are forgotten."""
         up = self._gate.hosts
         self._hosts = {name: gauge for name, gauge in self._hosts.items() if name in up}
@@ -172,7 +172,7 @@ class PressureWatch:
             self._gate.press(host, gauge.level)
             self._changed()
 
-    def _updated(self, gauge: PressureGauge, reading: Reading, **facts: str) -> bool:
+    def _updated(self, gauge: PressureGauge, reading: MemoryFigures, **facts: str) -> bool:
         """Return whether a reading changed the level, which is logged."""
         percent = 100 * reading.available / max(1, reading.total)
         if not gauge.update(percent, reading.some_percent, reading.full_percent, self._clock()):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from car_daemon.config.tables import ConfigError
-from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import Handler
 from car_daemon.requests.answer import Responder
@@ -56,7 +56,7 @@ class Administration:
     def drain(self, connection: Connection, call: RpcCall, params: DrainParams) -> None:
         """Begin a drain, which cannot be stopped; it is answered when all other requests have their answers."""
         self.permit(connection.peer)
-        call.work = Work(lambda reason: call.error(RpcError(reason)))
+        call.work = CallWork(lambda reason: call.error(RpcError(reason)))
         self._drain(None if params.timeout_ms is None else params.timeout_ms / 1000, call)
 
     def reload(self, connection: Connection, _call: RpcCall, _params: NoParams) -> Empty:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import CANCEL, Handler
 from car_daemon.models.entry import ModelPool
@@ -62,13 +62,13 @@ class InferenceMethods:
         entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
         params = with_defaults(params, entry.configured.defaults)
         key = tokenization.tokenize(entry.name, params, call, uid=connection.peer.uid, size=call.size)
-        call.work = Work(lambda reason: tokenization.cancel(key, reason))
+        call.work = CallWork(lambda reason: tokenization.cancel(key, reason))
 
     def detokenize(self, connection: Connection, call: RpcCall, params: DetokenizeParams) -> None:
         """Submit tokens to write out as text."""
         entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
         key = tokenization.detokenize(entry.name, params, call, uid=connection.peer.uid, size=call.size)
-        call.work = Work(lambda reason: tokenization.cancel(key, reason))
+        call.work = CallWork(lambda reason: tokenization.cancel(key, reason))
 
     def _pausable(self, call: RpcCall, keys: Sequence[int]) -> None:
         inference = self._inference
@@ -77,7 +77,7 @@ class InferenceMethods:
             for key in keys:
                 act(key)
 
-        call.work = Work(
+        call.work = CallWork(
             cancel=lambda reason: each(lambda key: inference.cancel(key, reason)),
             pause=lambda: each(inference.pause),
             unpause=lambda: each(inference.unpause),

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from car_base.host.event_log import log
-from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.gguf.invalid import InvalidModel
 from car_daemon.methods.dispatch import Handler
@@ -142,7 +142,7 @@ class ModelMethods:
                 self._manager().changed(entry)
 
         waiters.append(waiter)
-        call.work = Work(cancel)
+        call.work = CallWork(cancel)
 
 
 class _Inspection(Struct, eq=False):
@@ -230,7 +230,7 @@ class Inspections:
 
     def _enqueue(self, inspection: _Inspection) -> None:
         self._waiting.setdefault(inspection.uid, []).append(inspection)
-        inspection.call.work = Work(partial(self._cancel, inspection))
+        inspection.call.work = CallWork(partial(self._cancel, inspection))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._answer_all(), name="inspections")
 

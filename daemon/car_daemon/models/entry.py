@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import structs
 
 from car_base.host.devices import AUTO, is_on
-from car_daemon.gguf.invalid import Reason
+from car_daemon.gguf.invalid import Flaw
 from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.replica import Replica, ReplicaGroup
 from car_daemon.models.settings import ModelSettings
@@ -65,7 +65,7 @@ class ModelEntry:
     @property
     def may_try_again(self) -> bool:
         """A request loads the failed model again; the default model is retried without a request."""
-        if self.reason == Reason.NOT_DOWNLOADED and _size_of(self.configured.path) is not None:
+        if self.reason == Flaw.NOT_DOWNLOADED and _size_of(self.configured.path) is not None:
             return True
         return not self.default and self.failed_at is not None and self._clock() - self.failed_at >= _RETRY_S
 

@@ -18,7 +18,7 @@ GIVE_WAY_S = 10.0
 _MIB = 1 << 20
 
 
-class Work(Protocol):
+class OpenWork(Protocol):
     """The work of models that has no answer yet: requests and tokenizations."""
 
     def busy(self, model: str) -> bool:
@@ -44,7 +44,7 @@ class Eviction:
     def __init__(
         self,
         budget: MemoryBudget,
-        work: Work,
+        work: OpenWork,
         waiters: ConditionWaiters,
         *,
         unload: Callable[[ModelEntry], asyncio.Task[None]],

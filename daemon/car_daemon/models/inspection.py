@@ -23,7 +23,7 @@ from car_protocol.models import ArraySize, Estimate, ModelFile
 
 if TYPE_CHECKING:
     from car_daemon.gguf.header import BoundedReader, Value
-    from car_daemon.gguf.validation import Facts
+    from car_daemon.gguf.validation import HeaderFacts
 
 TEMPLATE = "tokenizer.chat_template"
 # Templates of published models have up to some ten thousand bytes.
@@ -177,7 +177,7 @@ class Inspected(Struct, frozen=True):
     """The contents of a valid model's files, and the host memory of one replica with no layer on a GPU."""
 
     file: ModelFile
-    first: "Facts"
+    first: "HeaderFacts"
     cells: SequenceBytes
     estimate: MemoryEstimate
 

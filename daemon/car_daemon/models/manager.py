@@ -7,7 +7,7 @@ from car_base.host.devices import CPU
 from car_base.host.event_log import log
 from car_base.host.timers import ConditionWaiters
 from car_daemon.models.entry import ModelEntry
-from car_daemon.models.eviction import GIVE_WAY_S, Eviction, Work
+from car_daemon.models.eviction import GIVE_WAY_S, Eviction, OpenWork
 from car_daemon.models.memory_budget import MemoryBudget, takes_devices
 from car_daemon.models.memory_estimate import MemoryEstimate
 from car_daemon.models.replica import Engines
@@ -37,7 +37,7 @@ class ModelManager:
     def __init__(
         self,
         replica_set: Callable[[ModelEntry], Engines],
-        work: Work,
+        work: OpenWork,
         budget: MemoryBudget,
         *,
         measure: Callable[[ModelSettings], MemoryEstimate],

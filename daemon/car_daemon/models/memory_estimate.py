@@ -12,7 +12,7 @@ from car_daemon.models.settings import ModelSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from car_daemon.gguf.validation import Facts
+    from car_daemon.gguf.validation import HeaderFacts
 
 # Rows that llama.cpp computes at once: each has its logits, and about as many vectors of floats in between.
 _BATCH_ROWS = 512
@@ -45,7 +45,7 @@ class MemoryEstimate(Struct, frozen=True):
         return self.weights + kv + self.others
 
 
-def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEstimate:
+def estimate_memory(parts: "list[HeaderFacts]", settings: ModelSettings) -> MemoryEstimate:
     """Return the host memory of all replicas of a model of these files; replicas on a GPU use less of it."""
     first = parts[0]
     context = settings.context_tokens or min(first.context_length, LEAST_CONTEXT)
@@ -63,7 +63,7 @@ def estimate_memory(parts: "list[Facts]", settings: ModelSettings) -> MemoryEsti
     )
 
 
-def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings) -> ModelSizes:
+def sizes_of(parts: "Sequence[HeaderFacts]", settings: ModelSettings) -> ModelSizes:
     """Return the sizes for a plan on devices; weights outside of layers are the output, or the table of tokens."""
     first = parts[0]
     weights = {number: (size, experts) for part in parts for number, size, experts in part.layers}
@@ -80,11 +80,11 @@ def sizes_of(parts: "Sequence[Facts]", settings: ModelSettings) -> ModelSizes:
     return ModelSizes((*layers, output), embedding, batch_bytes(first), max(1, first.context_length), first.masks)
 
 
-def cells_of(first: "Facts", settings: ModelSettings) -> SequenceBytes:
+def cells_of(first: "HeaderFacts", settings: ModelSettings) -> SequenceBytes:
     """Return the bytes of a sequence of a model, by its first file."""
     return SequenceBytes.attending(*first.attention, first.state_bytes, settings.kv_type, first.masks)
 
 
-def batch_bytes(first: "Facts") -> int:
+def batch_bytes(first: "HeaderFacts") -> int:
     """Return the bytes of a batch's logits and intermediate results."""
     return _BATCH_ROWS * ((first.vocabulary or 0) + _VECTORS * first.embedding_length) * _FLOAT_BYTES

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from car_base.host.event_log import log
 from car_base.host.files import Weights, identify, with_parts
-from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.gguf.invalid import Flaw, InvalidModel
 
 if TYPE_CHECKING:
-    from car_daemon.gguf.validation import Facts
+    from car_daemon.gguf.validation import HeaderFacts
     from car_daemon.models.entry import ModelEntry
     from car_daemon.models.replica import Replica
     from car_daemon.models.settings import ModelSettings
@@ -25,14 +25,14 @@ class ModelFiles:
     returns them; raises InvalidModel.
     """
 
-    def __init__(self, read: "Callable[[ModelSettings], list[Facts]] | None" = None) -> None:
+    def __init__(self, read: "Callable[[ModelSettings], list[HeaderFacts]] | None" = None) -> None:
         self._read = read or check_files
-        self._checked: dict[Path, tuple[object, list[Facts]]] = {}  # by the path of the model, of the last check
+        self._checked: dict[Path, tuple[object, list[HeaderFacts]]] = {}  # by the path of the model, of the last check
 
     def __repr__(self) -> str:
         return f"<ModelFiles of {len(self._checked)} models>"
 
-    def check(self, settings: "ModelSettings") -> "list[Facts]":
+    def check(self, settings: "ModelSettings") -> "list[HeaderFacts]":
         """Return the facts of the model's own files after a check of all files; raises InvalidModel."""
         roles = (tuple(settings.adapters.items()), settings.projector, settings.chat_template)
         found = tuple(map(identify, (*with_parts(settings.path), *settings.beside)))
@@ -56,7 +56,7 @@ class CheckedFiles:
         self,
         entry: "ModelEntry",
         replica: "Replica",
-        check: "Callable[[ModelSettings], Sequence[Facts]]",
+        check: "Callable[[ModelSettings], Sequence[HeaderFacts]]",
         settle_s: float,
     ) -> None:
         self._entry = entry
@@ -65,7 +65,7 @@ class CheckedFiles:
         self._settle_s = settle_s
         self.warnings: list[str] = []  # parts of the files that only an engine can judge
 
-    async def check(self) -> "Sequence[Facts]":
+    async def check(self) -> "Sequence[HeaderFacts]":
         """Check the files, and note their identities; return their facts. Raises InvalidModel."""
         self.warnings = []
         if self._entry.settings.placed:
@@ -87,12 +87,12 @@ class CheckedFiles:
         return found
 
 
-def check_files(settings: "ModelSettings") -> "list[Facts]":
+def check_files(settings: "ModelSettings") -> "list[HeaderFacts]":
     """Return the facts of the model's own files after a check of all files; raises InvalidModel."""
     from car_daemon.gguf.validation import check_adapter, check_projector, check_regular
 
     if settings.pull is not None and not os.path.isfile(settings.path):
-        raise InvalidModel(Reason.NOT_DOWNLOADED)
+        raise InvalidModel(Flaw.NOT_DOWNLOADED)
     facts = check_model(settings.path)
     for name, path in settings.adapters.items():
         _check_beside(f"the adapter {name}", check_adapter, path)
@@ -115,7 +115,7 @@ def identify_files(settings: "ModelSettings") -> Weights:
     return tuple(map(identify, with_parts(settings.path)))
 
 
-def check_model(path: Path) -> "list[Facts]":
+def check_model(path: Path) -> "list[HeaderFacts]":
     """Return the facts of all files of a model; raises InvalidModel."""
     # Imported here because a daemon answers its first request some milliseconds sooner without it.
     from car_daemon.gguf.validation import check

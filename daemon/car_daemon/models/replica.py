@@ -1,4 +1,4 @@
-"""The replicas of a model: the state and the figures of the engine of each, and the facts that hold for all replicas."""
+"""The replicas of a model: the state and the figures of each engine, and the facts that hold for all replicas."""
 
 from collections.abc import Callable
 from operator import attrgetter

@@ -17,7 +17,7 @@ from car_protocol.limits import QUEUE_MAX_BYTES
 from car_protocol.text import DetokenizeParams, Text, TokenizeParams, Tokens
 
 
-class Job(Struct):
+class TokenizationJob(Struct):
     """One call, until its engine is done with it."""
 
     model: str
@@ -35,8 +35,8 @@ class JobTable:
     def __init__(self, max_bytes: Callable[[], int], left: Callable[[str], None]) -> None:
         self._max_bytes = max_bytes
         self._left = left
-        self._open: dict[int, Job] = {}  # by key
-        self._models: dict[str, dict[int, Job]] = {}  # the same, by model
+        self._open: dict[int, TokenizationJob] = {}  # by key
+        self._models: dict[str, dict[int, TokenizationJob]] = {}  # the same, by model
         self._bytes = 0  # of the open jobs
         self._by_user: Counter[int] = Counter()  # bytes of the open jobs, by user id
 
@@ -60,19 +60,19 @@ class JobTable:
         """The keys of the open jobs."""
         return list(self._open)
 
-    def job(self, key: int) -> Job | None:
+    def job(self, key: int) -> TokenizationJob | None:
         """Return an open job."""
         return self._open.get(key)
 
-    def of_model(self, model: str) -> Iterable[Job]:
+    def of_model(self, model: str) -> Iterable[TokenizationJob]:
         """Return the open jobs of a model, the oldest one first."""
         return self._models.get(model, {}).values()
 
-    def of_engine(self, engine: int) -> list[Job]:
+    def of_engine(self, engine: int) -> list[TokenizationJob]:
         """Return the open jobs that an engine has, the oldest one first."""
         return [job for job in self._open.values() if job.engine == engine]
 
-    def add(self, job: Job) -> None:
+    def add(self, job: TokenizationJob) -> None:
         """Open a job; raises RpcError `limit`."""
         most = self._max_bytes()
         # A user without open jobs may open one, whatever others have open.
@@ -82,7 +82,7 @@ class JobTable:
         self._by_user[job.uid] += job.size
         self._open[job.message.key] = self._models.setdefault(job.model, {})[job.message.key] = job
 
-    def close(self, key: int) -> Job | None:
+    def close(self, key: int) -> TokenizationJob | None:
         """Close a job and return it; None if none of this key is open."""
         job = self._open.pop(key, None)
         if job is not None:
@@ -97,7 +97,7 @@ class JobTable:
             self._left(job.model)
         return job
 
-    def close_by(self, engine: int, key: int) -> Job | None:
+    def close_by(self, engine: int, key: int) -> TokenizationJob | None:
         """Close a job that an engine has and return it; None if the engine has none of this key."""
         job = self._open.get(key)
         return self.close(key) if job is not None and job.engine == engine else None
@@ -109,7 +109,7 @@ class JobEngines:
     def __init__(self) -> None:
         self._links: dict[str, dict[int, Engine]] = {}  # by model and number
 
-    def joined(self, model: str, engine: int, link: Engine, waiting: Iterable[Job]) -> None:
+    def joined(self, model: str, engine: int, link: Engine, waiting: Iterable[TokenizationJob]) -> None:
         """Add an engine, and send it the jobs of its model that wait."""
         self._links.setdefault(model, {})[engine] = link
         self.send_all(waiting)
@@ -123,14 +123,14 @@ class JobEngines:
         """Let later jobs wait for another engine of the model."""
         self._links.pop(model, None)
 
-    def send(self, job: Job) -> None:
+    def send(self, job: TokenizationJob) -> None:
         """Send a job to an engine of its model; without one it waits."""
         links = self._links.get(job.model)
         if links:
             job.engine, link = next(iter(links.items()))
             link.send(job.message)
 
-    def send_all(self, jobs: Iterable[Job]) -> None:
+    def send_all(self, jobs: Iterable[TokenizationJob]) -> None:
         """Send the jobs that no engine has."""
         for job in jobs:
             if job.engine is None:
@@ -164,14 +164,14 @@ class Tokenization:
         message = frames.Tokenize(
             key, params.text, params.add_special, params.parse_special, frames.chat_of(params), params.count_only, uid
         )
-        return self._submit(Job(model, message, uid, size, responder))
+        return self._submit(TokenizationJob(model, message, uid, size, responder))
 
     def detokenize(
         self, model: str, params: DetokenizeParams, responder: Responder, *, uid: int = 0, size: int = 0
     ) -> int:
         """Write tokens out as text; return the key that cancels it. Raises RpcError `draining` or `limit`."""
         message = frames.Detokenize(next(self._keys), params.tokens, params.special, uid)
-        return self._submit(Job(model, message, uid, size, responder))
+        return self._submit(TokenizationJob(model, message, uid, size, responder))
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """Answer a call with an error; it counts until its engine is done with it. Unknown keys are ignored."""
@@ -228,7 +228,7 @@ class Tokenization:
         """Refuse all calls of a model that cannot be served."""
         self._fail([job.message.key for job in self.jobs.of_model(model)], "model_unavailable", data or {})
 
-    def _submit(self, job: Job) -> int:
+    def _submit(self, job: TokenizationJob) -> int:
         if self._draining():
             raise RpcError("draining")
         self.jobs.add(job)

@@ -13,9 +13,9 @@ from car_engine.grammar.tree import (
     Characters,
     Grammar,
     GrammarError,
+    GrammarProblem,
     Item,
     Literal,
-    Problem,
     Reference,
     Repetition,
     Sequence,
@@ -86,7 +86,7 @@ class _Cursor:
             return ord(_ESCAPED[kind])
         digits = _HEXADECIMAL[kind].match(self._text, self.at + 2) if kind in _HEXADECIMAL else None
         if digits is None:
-            raise self.refusal(Problem.ESCAPE)
+            raise self.refusal(GrammarProblem.ESCAPE)
         self.at = digits.end()
         return int(digits[0], 16)
 
@@ -98,21 +98,21 @@ class _Cursor:
         while not self.take('"'):
             at = self.at
             if not self.next():
-                raise self.refusal(Problem.OPEN_LITERAL, start)
+                raise self.refusal(GrammarProblem.OPEN_LITERAL, start)
             if plain := self.match(_PLAIN):
                 text += plain
             elif (code := self.code_point()) <= LAST:
                 text += chr(code)
             else:
-                raise self.refusal(Problem.NO_CHARACTER, at)
+                raise self.refusal(GrammarProblem.NO_CHARACTER, at)
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise self.refusal(Problem.NO_CHARACTER, start)
+            raise self.refusal(GrammarProblem.NO_CHARACTER, start)
         return Literal(text)
 
     def class_member(self, start: int) -> int:
         """Return the code point of a character in the class that begins at `start`."""
         if not self.next():
-            raise self.refusal(Problem.OPEN_CLASS, start)
+            raise self.refusal(GrammarProblem.OPEN_CLASS, start)
         return self.code_point()
 
     def line(self) -> int:
@@ -122,7 +122,7 @@ class _Cursor:
         self._line_known = (self.at, line)
         return line
 
-    def refusal(self, problem: Problem, at: int | None = None) -> GrammarError:
+    def refusal(self, problem: GrammarProblem, at: int | None = None) -> GrammarError:
         """Return the error of a problem here, or at another position."""
         return GrammarError(problem, self._text.count("\n", 0, self.at if at is None else at) + 1)
 
@@ -145,20 +145,20 @@ class _Reader:
             line = self._cursor.line()
             name = self._cursor.match(_NAME)
             if not name:
-                raise self._cursor.refusal(Problem.NO_NAME)
+                raise self._cursor.refusal(GrammarProblem.NO_NAME)
             self._cursor.skip(lines=False)
             if not self._cursor.take("::="):
-                raise self._cursor.refusal(Problem.NO_BODY)
+                raise self._cursor.refusal(GrammarProblem.NO_BODY)
             self._cursor.skip(lines=True)
             self._rules[name] = Alternatives(self._alternatives(), line)
             if self._cursor.next() not in ("", "\r", "\n"):
-                raise self._cursor.refusal(Problem.UNEXPECTED)
+                raise self._cursor.refusal(GrammarProblem.UNEXPECTED)
             self._cursor.skip(lines=True)
         if "root" not in self._rules:
-            raise self._cursor.refusal(Problem.NO_ROOT, 0)
+            raise self._cursor.refusal(GrammarProblem.NO_ROOT, 0)
         for name, at in self._referred.items():
             if name not in self._rules:
-                raise self._cursor.refusal(Problem.UNDEFINED, at)
+                raise self._cursor.refusal(GrammarProblem.UNDEFINED, at)
         return Grammar(self._rules)
 
     def _alternatives(self) -> tuple[Sequence, ...]:
@@ -195,7 +195,7 @@ class _Reader:
                 self._cursor.at += 1
                 return Characters(CHARACTERS)
             case "<" | "!":
-                raise self._cursor.refusal(Problem.NOT_CHARACTERS)
+                raise self._cursor.refusal(GrammarProblem.NOT_CHARACTERS)
         at = self._cursor.at
         if name := self._cursor.match(_NAME):
             self._referred.setdefault(name, at)
@@ -207,12 +207,16 @@ class _Reader:
         start, line = cursor.at, cursor.line()
         self._nesting += 1
         if self._nesting > NESTING_MAX:
-            raise cursor.refusal(Problem.TOO_DEEP)
+            raise cursor.refusal(GrammarProblem.TOO_DEEP)
         cursor.at += 1
         cursor.skip(lines=True)
         sequences = self._alternatives()
         if not cursor.take(")"):
-            raise cursor.refusal(Problem.UNEXPECTED) if cursor.next() else cursor.refusal(Problem.OPEN_GROUP, start)
+            raise (
+                cursor.refusal(GrammarProblem.UNEXPECTED)
+                if cursor.next()
+                else cursor.refusal(GrammarProblem.OPEN_GROUP, start)
+            )
         self._nesting -= 1
         return self._add_unnamed(sequences, line)
 
@@ -226,7 +230,7 @@ class _Reader:
         """Return the last item under the repetition at this position."""
         start = self._cursor.at
         if not items:
-            raise self._cursor.refusal(Problem.NOTHING_REPEATED)
+            raise self._cursor.refusal(GrammarProblem.NOTHING_REPEATED)
         self._count_item()
         cursor = self._cursor
         least: int | None
@@ -236,12 +240,12 @@ class _Reader:
         else:
             least = self._number()
             if least is None:
-                raise cursor.refusal(Problem.COUNT)
+                raise cursor.refusal(GrammarProblem.COUNT)
             most = self._number() if cursor.take(",") else least
             if not cursor.take("}"):
-                raise cursor.refusal(Problem.COUNT)
+                raise cursor.refusal(GrammarProblem.COUNT)
         if most is not None and most < least:
-            raise self._cursor.refusal(Problem.REVERSED_COUNT, start)
+            raise self._cursor.refusal(GrammarProblem.REVERSED_COUNT, start)
         item = items[-1]
         if isinstance(item, Repetition):
             item = self._add_unnamed(((item,),), self._cursor.line())
@@ -258,7 +262,7 @@ class _Reader:
         # Without leading zeros, because Python refuses to read thousands of digits.
         digits = digits.lstrip("0") or "0"
         if len(digits) > len(str(REPETITIONS_MAX)) or int(digits) > REPETITIONS_MAX:
-            raise cursor.refusal(Problem.LARGE_COUNT, start)
+            raise cursor.refusal(GrammarProblem.LARGE_COUNT, start)
         cursor.skip(lines=self._nesting > 0)
         return int(digits)
 
@@ -274,18 +278,18 @@ class _Reader:
                 cursor.at += 1
                 high = cursor.class_member(start)
             if low > LAST:
-                raise cursor.refusal(Problem.NO_CHARACTER)
+                raise cursor.refusal(GrammarProblem.NO_CHARACTER)
             if high < low:
-                raise cursor.refusal(Problem.REVERSED_RANGE)
+                raise cursor.refusal(GrammarProblem.REVERSED_RANGE)
             self._count_item()
             ranges.append((low, min(high, LAST)))
         listed = merged(ranges)
         resolved = characters_in(complement(listed) if negated else listed)
         if not ranges or not resolved:
-            raise cursor.refusal(Problem.EMPTY_CLASS, start)
+            raise cursor.refusal(GrammarProblem.EMPTY_CLASS, start)
         return Characters(resolved)
 
     def _count_item(self) -> None:
         self._items += 1
         if self._items > ITEMS_MAX:
-            raise self._cursor.refusal(Problem.TOO_LARGE)
+            raise self._cursor.refusal(GrammarProblem.TOO_LARGE)

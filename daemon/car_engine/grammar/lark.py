@@ -19,9 +19,9 @@ from car_engine.grammar.tree import (
     Characters,
     Grammar,
     GrammarError,
+    GrammarProblem,
     Item,
     Literal,
-    Problem,
     Ranges,
     Reference,
     Repetition,
@@ -41,7 +41,7 @@ def refuse_left_recursion(grammar: Grammar) -> None:
         TopologicalSorter(reached).prepare()
     except CycleError as error:
         line = min(grammar.rules[name].line for name in error.args[1])
-        raise GrammarError(Problem.LEFT_RECURSION, line) from None
+        raise GrammarError(GrammarProblem.LEFT_RECURSION, line) from None
 
 
 def _leftmost(sequence: Sequence, empty: set[str]) -> Iterator[str]:
@@ -260,7 +260,7 @@ class _Writer:
                 if symbol not in place.following:
                     self._symbols += 1 + symbol.count(" ")
                     if self._symbols > SYMBOLS_MAX or len(self._terminals) > TERMINALS_MAX:
-                        raise GrammarError(Problem.TOO_LARGE, line)
+                        raise GrammarError(GrammarProblem.TOO_LARGE, line)
                     place.following[symbol] = _Place()
                 place = place.following[symbol]
             place.ends = True
@@ -297,7 +297,7 @@ class _Writer:
             seen.add(deeper)
             walk.append(self._referred(deeper))
             if len(walk) > DEPTH_MAX:
-                raise GrammarError(Problem.TOO_DEEP, self._lines[int(deeper[1:])])
+                raise GrammarError(GrammarProblem.TOO_DEEP, self._lines[int(deeper[1:])])
 
     def _referred(self, name: str) -> Iterator[str]:
         """Yield the rules that a rule names, in order."""

@@ -117,7 +117,7 @@ _Schema = dict[str, Any]
 
 
 def normalized(schema: _Schema) -> _Schema:
-    """Return a schema as the library reads it: counts such as 2.0 as integers, dynamic references as plain references."""
+    """Return a schema as the library reads it: counts such as 2.0 as integers, dynamic references as plain."""
     anchors: dict[object, list[str]] = {}
     for place, each in schemas_in(schema):
         for keyword in ("$dynamicAnchor", "$anchor"):

@@ -21,7 +21,7 @@ TERMINALS_MAX = 10_000
 Ranges = tuple[tuple[int, int], ...]
 
 
-class Problem(StrEnum):
+class GrammarProblem(StrEnum):
     """Reasons for a refusal; none quotes the grammar."""
 
     NO_NAME = "a rule does not begin with a name"
@@ -52,7 +52,7 @@ class Problem(StrEnum):
 class GrammarError(ValueError):
     """A refused grammar, and the line at fault."""
 
-    def __init__(self, problem: Problem, line: int) -> None:
+    def __init__(self, problem: GrammarProblem, line: int) -> None:
         super().__init__(f"{problem} (line {line})")
         self.problem = problem
         self.line = line

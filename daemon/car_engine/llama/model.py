@@ -65,7 +65,7 @@ class OutOfReach(ModelError):
     """A model that cannot be served with more memory or fewer layers on GPUs either."""
 
 
-class Metadata:
+class ModelMetadata:
     """The metadata of a loaded model's file; llama.cpp exposes all but arrays."""
 
     def __init__(self, handle: Any) -> None:
@@ -163,7 +163,7 @@ class LlamaModel:
             raise OutOfReach("the model cannot generate text")
         self.computes_on: DeviceKind = "gpu" if params.n_gpu_layers else "cpu"
         self.vocab = binding.llama_model_get_vocab(self.handle)
-        self.metadata = Metadata(self.handle)
+        self.metadata = ModelMetadata(self.handle)
 
     @cached_property
     def trained_context(self) -> int:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from car_base.ipc.types import ParameterKind
-from car_engine.output.families import CDATA, Aside, Family, Head, Parameter, Slot
+from car_engine.output.families import CDATA, Aside, Blank, Family, Head, Parameter
 from car_engine.output.json_object import copy_value, is_object, take_value, text_of
 from car_engine.output.literals import PYTHON, LiteralCopier, as_value, gemma_with, quoted
 from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
@@ -15,7 +15,7 @@ from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
 _KEY = re.compile(r"[^<>\"\n]*")
 _TYPE = re.compile(r"[a-z]*")
-_RUNS = {Slot.NAME: _WORD, Slot.WORD: _WORD, Slot.KEY: _KEY, Slot.TYPE: _TYPE}
+_RUNS = {Blank.NAME: _WORD, Blank.WORD: _WORD, Blank.KEY: _KEY, Blank.TYPE: _TYPE}
 
 
 class Slots(NamedTuple):
@@ -27,16 +27,16 @@ class Slots(NamedTuple):
     complete: bool = False
     closed: bool = False
 
-    def filled(self, slot: Slot, word: str) -> "Slots":
+    def filled(self, slot: Blank, word: str) -> "Slots":
         """Return the words with another one."""
         match slot:
-            case Slot.NAME:
+            case Blank.NAME:
                 return self._replace(name=word)
-            case Slot.KEY:
+            case Blank.KEY:
                 return self._replace(key=word)
-            case Slot.TYPE:
+            case Blank.TYPE:
                 return self._replace(type=word)
-            case Slot.WORD:
+            case Blank.WORD:
                 return self
 
 
@@ -46,11 +46,11 @@ def take_slots(buffer: StreamBuffer, head: Head, *, begun: bool = False) -> Step
     after_word = False
     quoted = begun and isinstance(head[0], str) and head[0].endswith('"')
     for piece in head[1:] if begun else head:
-        if isinstance(piece, Slot):
-            closes = piece is Slot.KEY and (yield from buffer.peek()) == "/"
-            run = _KEY if quoted and piece is Slot.NAME else _RUNS[piece]
+        if isinstance(piece, Blank):
+            closes = piece is Blank.KEY and (yield from buffer.peek()) == "/"
+            run = _KEY if quoted and piece is Blank.NAME else _RUNS[piece]
             word = "" if closes else (yield from buffer.take_run(run))
-            if not word and piece is not Slot.WORD:
+            if not word and piece is not Blank.WORD:
                 return None
             slots, after_word = slots.filled(piece, word)._replace(complete=False), True
             continue

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from car_base.ipc.types import ParameterKind, ToolStyle
 
 
-class Slot(Enum):
+class Blank(Enum):
     """A place in a head: the function's name, a parameter's name, its type, or a word that is skipped."""
 
     NAME = "name"
@@ -34,11 +34,11 @@ class Aside(NamedTuple):
 
 
 # Texts and slots in their order; whitespace may stand before tags.
-Head = tuple[str | Slot | Maybe | Aside, ...]
+Head = tuple[str | Blank | Maybe | Aside, ...]
 # object: a JSON object with the name and the arguments; keyed: one with the name as its only key; json: one after the
 # head; parameters: a tagged text each; python: f(a=1); gemma: {a:1} with quotes of its own.
 Notation = Literal["object", "keyed", "json", "parameters", "python", "gemma"]
-NAME, KEY, TYPE, WORD = Slot.NAME, Slot.KEY, Slot.TYPE, Slot.WORD
+NAME, KEY, TYPE, WORD = Blank.NAME, Blank.KEY, Blank.TYPE, Blank.WORD
 
 
 class Parameter(NamedTuple):
@@ -60,7 +60,7 @@ class Parameter(NamedTuple):
         return "number" if named == "integer" else named
 
 
-class Header(NamedTuple):
+class MessageHeader(NamedTuple):
     """The head of a message in an answer of several messages.
 
     `start` ends the prompt too. A header that matches `thought` begins reasoning, `call` has the called name as its
@@ -101,7 +101,7 @@ class Family:
     after: str = ""  # a text that may follow calls without a marker
     escaped: bool = False  # whether names in quotes have `&` and `"` as XML writes them
     dropped: tuple[str, ...] = ()  # a line break at their ends may be missing
-    header: Header | None = None
+    header: MessageHeader | None = None
     lead: str = ""  # before a forced call, with its `{name}`
     needs: str = ""  # a control token; a vocabulary without it writes calls in the style `older`
     older: ToolStyle | None = None
@@ -187,7 +187,7 @@ CDATA = "<![CDATA["
 
 
 def _literals(head: Head) -> list[str]:
-    return [(piece if isinstance(piece, str) else piece.text).strip() for piece in head if not isinstance(piece, Slot)]
+    return [(piece if isinstance(piece, str) else piece.text).strip() for piece in head if not isinstance(piece, Blank)]
 
 
 _CODER: Head = ("<function=", NAME, ">\n")
@@ -218,7 +218,7 @@ FAMILIES: dict[ToolStyle, Family] = {
     "gpt_oss": Family(
         notation="json",
         head=(" to=functions.", NAME, "<|channel|>commentary json<|message|>"),
-        header=Header(
+        header=MessageHeader(
             "<|start|>assistant",
             ("<|start|>assistant", "<|channel|>"),
             "<|message|>",
@@ -236,7 +236,7 @@ FAMILIES: dict[ToolStyle, Family] = {
         head=('<atem:invoke name="', NAME, '">\n'),
         parameter=Parameter(('<atem:parameter name="', KEY, '">'), "</atem:parameter>"),
         tail=("</atem:invoke>",),
-        header=Header(
+        header=MessageHeader(
             "<|start|>assistant",
             ("<|start|>assistant",),
             "<|message|>",
@@ -443,7 +443,7 @@ FAMILIES: dict[ToolStyle, Family] = {
         notation="json",
         head=(NAME, "\n"),
         between=">>>",
-        header=Header(
+        header=MessageHeader(
             ">>>",
             (">>>",),
             "\n",

@@ -19,7 +19,7 @@ _LAST, _FIRST_SURROGATE, _SURROGATES = 0x10FFFF, 0xD800, 0x7FF
 _CODES = {"x": 2, "u": 4, "U": 8}
 
 
-class Dialect(NamedTuple):
+class Notation(NamedTuple):
     """A notation of values: its quotes, and a pattern of words, which are keys, numbers and names of constants."""
 
     quotes: tuple[str, ...]
@@ -27,13 +27,13 @@ class Dialect(NamedTuple):
     escapes: bool
 
 
-PYTHON = Dialect(("'", '"'), re.compile(r"[^\s,:=()\[\]{}'\"]*"), escapes=True)
+PYTHON = Notation(("'", '"'), re.compile(r"[^\s,:=()\[\]{}'\"]*"), escapes=True)
 
 
 @cache
-def gemma_with(quote: str) -> Dialect:
+def gemma_with(quote: str) -> Notation:
     """Return the notation of Gemma's objects with its own quote of texts."""
-    return Dialect((quote, '"'), re.compile(r"[^\s,:{}\[\]<\"]*"), escapes=False)
+    return Notation((quote, '"'), re.compile(r"[^\s,:{}\[\]<\"]*"), escapes=False)
 
 
 def quoted(text: str) -> str:
@@ -44,7 +44,7 @@ def quoted(text: str) -> str:
 class LiteralCopier:
     """Copies values of a dialect as JSON, as they come."""
 
-    def __init__(self, dialect: Dialect, buffer: StreamBuffer, out: Callable[[str], None]) -> None:
+    def __init__(self, dialect: Notation, buffer: StreamBuffer, out: Callable[[str], None]) -> None:
         self._dialect = dialect
         self._buffer = buffer
         self._out = out

@@ -134,23 +134,23 @@ class ReasoningSplit:
             self._buffer.drop()
 
 
-class Output(Struct, frozen=True, gc=False):
+class Released(Struct, frozen=True, gc=False):
     """The text that one token released; `calls` has pieces of calls, and text after the first call."""
 
     text: str
     reasoning: str
     calls: list[CallDelta | str]
 
-    def joined(self, after: "Output") -> "Output":
+    def joined(self, after: "Released") -> "Released":
         """Return this output and the one after it as one."""
         reasoning = self.reasoning + after.reasoning
         if not self.calls:
-            return Output(self.text + after.text, reasoning, after.calls)
+            return Released(self.text + after.text, reasoning, after.calls)
         between = [after.text] if after.text else []
-        return Output(self.text, reasoning, [*self.calls, *between, *after.calls])
+        return Released(self.text, reasoning, [*self.calls, *between, *after.calls])
 
 
-NOTHING = Output("", "", [])
+NOTHING = Released("", "", [])
 
 
 class OutputReader:
@@ -188,17 +188,17 @@ class OutputReader:
         """The stop string that was found, None without one."""
         return self._stops.stopped_by
 
-    def push(self, piece: bytes) -> Output:
+    def push(self, piece: bytes) -> Released:
         """Read one token's bytes."""
         # An incremental decoder would make one more call of Python for each token.
         piece = self._incomplete + piece
         text, used = codecs.utf_8_decode(piece, "replace")
         self._incomplete = piece[used:]
         if self.plain:
-            return Output(text, "", [])
+            return Released(text, "", [])
         return self._read(text, ended=False)
 
-    def finish(self, *, cut: bool = False) -> Output:
+    def finish(self, *, cut: bool = False) -> Released:
         """Return the undecided rest; if the answer was `cut`, without the beginning of a call or of a character."""
         text, _ = codecs.utf_8_decode(self._incomplete, "replace", not cut)
         return self._read(text, ended=True, cut=cut)
@@ -209,7 +209,7 @@ class OutputReader:
         split, calls = self._thinking, self._calls
         return (split is not None and split.thinking) or (calls is not None and calls.thinking)
 
-    def _read(self, text: str, *, ended: bool, cut: bool = False) -> Output:
+    def _read(self, text: str, *, ended: bool, cut: bool = False) -> Released:
         if self.ended:
             return NOTHING
         reasoning, answer = self._thinking.push(text) if self._thinking is not None else ("", text)
@@ -222,7 +222,7 @@ class OutputReader:
             parts += self._calls.finish(cut=cut)
         if len(parts) == 1 and isinstance(parts[0], str) and not (ended or self._keep):
             # Most tokens.
-            return Output(self._stops.push(parts[0]), reasoning, [])
+            return Released(self._stops.push(parts[0]), reasoning, [])
         kept = ""
         if self._keep:
             self._undecided += text
@@ -253,7 +253,7 @@ class OutputReader:
         return released
 
 
-def _output(parts: list[Part]) -> Output:
+def _output(parts: list[Part]) -> Released:
     """Return parts as one output."""
     texts, thoughts, calls = list[str](), list[str](), list[CallDelta | str]()
     for part in parts:
@@ -263,4 +263,4 @@ def _output(parts: list[Part]) -> Output:
             texts.append(part)
         elif part:
             calls.append(part)
-    return Output("".join(texts), "".join(thoughts), calls)
+    return Released("".join(texts), "".join(thoughts), calls)

@@ -7,7 +7,7 @@ from typing import Any
 
 from car_base.ipc.types import ParameterKind, ToolStyle
 from car_engine.grammar.schema import closed
-from car_engine.output.families import CDATA, FAMILIES, Family, Maybe, Slot
+from car_engine.output.families import CDATA, FAMILIES, Blank, Family, Maybe
 from car_engine.output.literals import kinds_of, resolved
 from car_protocol.conversation import Function
 
@@ -240,10 +240,10 @@ class _Writer:
         return f"{self._head(name)} {arguments} {tail}"
 
     def _head(self, name: str) -> str:
-        words = {Slot.NAME: literal(self._family.quoted_name(name)), Slot.WORD: _TAGGED_NUMBER}
+        words = {Blank.NAME: literal(self._family.quoted_name(name)), Blank.WORD: _TAGGED_NUMBER}
         pieces = []
         for piece in self._family.head:
-            if isinstance(piece, Slot):
+            if isinstance(piece, Blank):
                 pieces.append(words[piece])
             elif isinstance(piece, str | Maybe):
                 pieces.append(self._texts.text(piece if isinstance(piece, str) else piece.text))
@@ -271,9 +271,12 @@ class _Writer:
         assert parameter is not None
         schema = resolved(root, key)
         close = parameter.close.format(key=key)
-        words = {Slot.KEY: literal(self._family.quoted_name(key)), Slot.TYPE: literal(parameter.type_of(kind, schema))}
+        words = {
+            Blank.KEY: literal(self._family.quoted_name(key)),
+            Blank.TYPE: literal(parameter.type_of(kind, schema)),
+        }
         opening = [
-            words[piece] if isinstance(piece, Slot) else self._texts.text(_text(piece)) for piece in parameter.open
+            words[piece] if isinstance(piece, Blank) else self._texts.text(_text(piece)) for piece in parameter.open
         ]
         pad = self._texts.text(parameter.pad)
         values = schema.get("enum")

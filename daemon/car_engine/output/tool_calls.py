@@ -8,7 +8,7 @@ from typing import NamedTuple
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import ToolStyle
 from car_engine.output.call_arguments import ArgumentsReader, take_slots
-from car_engine.output.families import FAMILIES, Family, Header
+from car_engine.output.families import FAMILIES, Family, MessageHeader
 from car_engine.output.json_object import is_object, take_value, text_of
 from car_engine.output.literals import Kinds
 from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
@@ -183,7 +183,7 @@ class ToolCallReader:
         taken = self._buffer.release()
         self._parts.append("" if self._buffer.cut and taken.strip() else taken)
 
-    def _message(self, header: Header, start: str) -> Steps[None]:
+    def _message(self, header: MessageHeader, start: str) -> Steps[None]:
         """Read the header of a message, and its body if that is not text."""
         virtual, self._begun = self._begun, ""
         complete = yield from self._header(header)
@@ -204,7 +204,7 @@ class ToolCallReader:
             dropped = header.start if virtual or header.text is None else ""
             self._parts.append("" if self._buffer.cut else text.removeprefix(dropped))
 
-    def _header(self, header: Header) -> Steps[bool]:
+    def _header(self, header: MessageHeader) -> Steps[bool]:
         """Take the rest of a header; False if arguments, an end or its bound come first."""
         for _ in range(_HEADER_LENGTH):
             if (yield from self._buffer.take_literal(header.end)):

@@ -2,7 +2,7 @@
 
 from car_base.ipc.codec import packed_vector, tokens_of
 from car_base.ipc.frames import End, Extra, Fault, Run
-from car_engine.output.reader import NOTHING, Output
+from car_engine.output.reader import NOTHING, Released
 from car_engine.runner.generation import Generation
 from car_protocol.answer import FinishReason, Logprob, Usage
 
@@ -66,11 +66,11 @@ class Decision:
         """Return how many tokens of prefix and tails are done, with this many in the sequence."""
         return self._starts[self._read] - self.prefix_tokens + min(cells, self.prompt_tokens)
 
-    def finish(self, reason: FinishReason) -> Output:
+    def finish(self, reason: FinishReason) -> Released:
         """Return no text: an early end leaves nothing to answer."""
         return NOTHING
 
-    def extras(self, output: Output, token: int | None = None, logprob: Logprob | None = None) -> Extra | None:
+    def extras(self, output: Released, token: int | None = None, logprob: Logprob | None = None) -> Extra | None:
         """Return no results beside the readings."""
         return None
 

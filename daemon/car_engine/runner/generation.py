@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from car_base.ipc.frames import End, Extra, Fault, Reading, Run
 from car_engine.output.families import FAMILIES
-from car_engine.output.reader import Output, OutputReader, ReasoningSplit
+from car_engine.output.reader import OutputReader, ReasoningSplit, Released
 from car_engine.output.tool_calls import ToolCallReader
 from car_engine.runner.stepper import TokenSampler
 from car_protocol.answer import FinishReason, Logprob, Usage
@@ -70,7 +70,7 @@ class Generation:
         self.finish_reason: FinishReason | None = None
         sampler.unconstrained = self._reader.thinking
 
-    def push(self, token: int, now: float) -> Output:
+    def push(self, token: int, now: float) -> Released:
         """Add a token that was sampled at `now` (seconds); return the output that it completes."""
         if self._first_token is None:
             self._first_token = now
@@ -89,13 +89,13 @@ class Generation:
             output = output.joined(self.finish("length"))
         return output
 
-    def finish(self, reason: FinishReason) -> Output:
+    def finish(self, reason: FinishReason) -> Released:
         """End the generation; return the text that waited for a possible stop string, which still counts."""
         output = self._reader.finish(cut=reason != "stop")
         self.finish_reason = "stop" if self._reader.stopped_by is not None else reason
         return output
 
-    def extras(self, output: Output, token: int | None = None, logprob: Logprob | None = None) -> Extra | None:
+    def extras(self, output: Released, token: int | None = None, logprob: Logprob | None = None) -> Extra | None:
         """Return the results beside text, None if there are none."""
         tokens = (token,) if self._return_tokens and token is not None else ()
         if not (tokens or logprob or output.reasoning or output.calls):

@@ -15,7 +15,7 @@ from car_engine.grammar.constraint import ConstraintError
 from car_engine.images.ahead import EncodeAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encoded
-from car_engine.output.reader import NOTHING, Output
+from car_engine.output.reader import NOTHING, Released
 from car_engine.runner.decision import Decision, Running, reading_of
 from car_engine.runner.generation import AnswerTokens, Generation
 from car_engine.runner.parking import ParkingLot
@@ -24,7 +24,7 @@ from car_engine.runner.texts import NO_SEQUENCE
 from car_protocol.answer import Usage
 
 
-class Seats:
+class RunningSequences:
     """The request of every busy sequence, and the sequence of every running request."""
 
     def __init__(self, cache: PrefixCache, sampling: SamplingTurns, images: AwaitedImages) -> None:
@@ -75,7 +75,7 @@ class FailedImages(NamedTuple):
 class ImageCommands:
     """Applies what is new about the images of requests."""
 
-    def __init__(self, seats: Seats, cache: PrefixCache, images: AwaitedImages) -> None:
+    def __init__(self, seats: RunningSequences, cache: PrefixCache, images: AwaitedImages) -> None:
         self._seats = seats
         self._cache = cache
         self._images = images
@@ -111,7 +111,7 @@ class ImageCommands:
         return None
 
 
-class Abilities(NamedTuple):
+class DecodingAbilities(NamedTuple):
     """Abilities of one engine: to guess tokens, to compute the same results as all engines on this kind of CPU.
 
     Results differ if a model did not load with packed weights, and if llama.cpp computes long prompts on a GPU.
@@ -136,7 +136,7 @@ class RunningRequests:
         sampling: SamplingTurns,
         images: AwaitedImages,
         parking: ParkingLot,
-        abilities: Abilities,
+        abilities: DecodingAbilities,
         clock: Callable[[], float],
     ) -> None:
         self._build_sampler = build_sampler
@@ -147,7 +147,7 @@ class RunningRequests:
         self._abilities = abilities
         self._clock = clock
         self.ended = 0  # requests that ended by their last token since the loop last looked for commands
-        self.seats = Seats(cache, sampling, images)
+        self.seats = RunningSequences(cache, sampling, images)
         self._image_commands = ImageCommands(self.seats, cache, images)
 
     def __repr__(self) -> str:
@@ -307,7 +307,12 @@ class RunningRequests:
         return RequestUpdate(generation.key, sequence.number, output.text, 1, prompt_tokens, extra, cached=cached)
 
     def _end(
-        self, sequence: Sequence, output: Output, sampled: SampledToken | None = None, *, fault: Fault | None = None
+        self,
+        sequence: Sequence,
+        output: Released,
+        sampled: SampledToken | None = None,
+        *,
+        fault: Fault | None = None,
     ) -> RequestUpdate:
         """End a request with its last output and token; its cells stay for others, unless the decode failed."""
         generation, cached = self.seats.leave(sequence)

@@ -11,7 +11,7 @@ from car_protocol.answer import Usage
 NO_SEQUENCE = -1
 
 
-class Embedder(Protocol):
+class TextEmbedder(Protocol):
     """Computes vectors of batches of token lists, or scores of pairs."""
 
     ranks: bool
@@ -53,10 +53,10 @@ class CannotEmbed(Exception):
 class Texts:
     """Requests about texts take turns by the batch; the embedder opens with the first request."""
 
-    def __init__(self, open_embedder: Callable[[], Embedder], clock: Callable[[], float]) -> None:
+    def __init__(self, open_embedder: Callable[[], TextEmbedder], clock: Callable[[], float]) -> None:
         self._open = open_embedder
         self._clock = clock
-        self._embedder: Embedder | None = None
+        self._embedder: TextEmbedder | None = None
         self._jobs: dict[int, _Job] = {}  # By request key, the next turn first.
         self._parked: dict[int, _Job] = {}
         self._owed = 0.0  # Seconds of steps that go before the next batch.

@@ -26,7 +26,7 @@ from car_base.host.devices import Device
 from car_base.ipc.model_sizes import LayerSizes, ModelSizes, SequenceBytes, whole_cells
 from car_base.ipc.types import KvType
 from car_daemon.gguf.hyperparameters import Attention
-from car_daemon.gguf.validation import Facts
+from car_daemon.gguf.validation import HeaderFacts
 from car_daemon.models.memory_estimate import sizes_of
 from car_daemon.models.settings import ModelSettings
 
@@ -166,10 +166,10 @@ def test_a_device_that_shares_the_hosts_memory_is_used_where_there_is_no_other()
     assert usable([]) == ()
 
 
-def headers(layers: list[tuple[int, int]], kv_heads: tuple[int, ...], **more: Any) -> Facts:
+def headers(layers: list[tuple[int, int]], kv_heads: tuple[int, ...], **more: Any) -> HeaderFacts:
     """Return the facts of a header by the bytes of its layers, the experts' among them, and their KV heads."""
     facts: dict[str, Any] = {"states": 0, "embedding": 130 * MIB, "context": 8192, **more}
-    return Facts(
+    return HeaderFacts(
         architecture="any",
         tensor_bytes=sum(size for size, _ in layers) + 2 * facts["embedding"],
         parameters=1,
@@ -190,7 +190,7 @@ def headers(layers: list[tuple[int, int]], kv_heads: tuple[int, ...], **more: An
 
 
 @st.composite
-def dense_headers(draw: st.DrawFn) -> Facts:
+def dense_headers(draw: st.DrawFn) -> HeaderFacts:
     """Draw models of equal layers."""
     layers, size = draw(st.integers(1, 80)), draw(st.integers(1, 2000)) * MIB
     heads = draw(st.sampled_from([1, 8, 32]))
@@ -198,7 +198,7 @@ def dense_headers(draw: st.DrawFn) -> Facts:
 
 
 @st.composite
-def expert_headers(draw: st.DrawFn) -> Facts:
+def expert_headers(draw: st.DrawFn) -> HeaderFacts:
     """Draw models most of whose weights are experts, after some layers without any."""
     plain, layers = draw(st.integers(0, 3)), draw(st.integers(1, 60))
     size = draw(st.integers(10, 8000)) * MIB
@@ -208,7 +208,7 @@ def expert_headers(draw: st.DrawFn) -> Facts:
 
 
 @st.composite
-def hybrid_headers(draw: st.DrawFn) -> Facts:
+def hybrid_headers(draw: st.DrawFn) -> HeaderFacts:
     """Draw models that keep states, and attend in every fourth or eighth layer or in none."""
     layers, size = draw(st.integers(1, 64)), draw(st.integers(1, 1000)) * MIB
     experts = draw(st.sampled_from([0, 0, size // 2]))
@@ -219,7 +219,7 @@ def hybrid_headers(draw: st.DrawFn) -> Facts:
 
 
 @st.composite
-def sliding_headers(draw: st.DrawFn) -> Facts:
+def sliding_headers(draw: st.DrawFn) -> HeaderFacts:
     """Draw models whose layers with a window are of other sizes, and have other KV heads, than every sixth layer."""
     layers, size = draw(st.integers(1, 62)), draw(st.integers(2, 1000)) * MIB
     narrow, wide = draw(st.sampled_from([(16, 2), (8, 4), (4, 1)]))
@@ -229,7 +229,7 @@ def sliding_headers(draw: st.DrawFn) -> Facts:
 
 
 @st.composite
-def embedding_headers(draw: st.DrawFn) -> Facts:
+def embedding_headers(draw: st.DrawFn) -> HeaderFacts:
     """Draw small models that only embed, often trained for less than 2,048 tokens and without an output."""
     layers = draw(st.integers(1, 30))
     facts = headers([(draw(st.integers(1, 200)) * MIB, 0)] * layers, (12,) * layers, **draw(surroundings()))

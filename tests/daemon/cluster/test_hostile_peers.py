@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.codec import MAX_FRAME_BYTES, encode_frame
 from car_base.ipc.frames import Heartbeat
-from car_base.ipc.placing import Ended, FromRelay, Placed, context_of
+from car_base.ipc.placing import EngineEnded, FromRelay, Placed, context_of
 from car_daemon.cluster.remote import CONNECT_ERRORS, UNKNOWN_STATUS, RemoteEngine
 
 pytest.importorskip("cryptography", reason="pairs need the package cryptography")
@@ -177,7 +177,7 @@ FRAMES = st.one_of(
     st.binary(max_size=100),
     st.builds(framed, st.binary(max_size=60)),
     st.just(HONEST),
-    st.builds(lambda status: encode_frame(Ended(status)), st.integers(-70, 255)),
+    st.builds(lambda status: encode_frame(EngineEnded(status)), st.integers(-70, 255)),
     st.builds(
         lambda place, bit: HONEST[:place] + bytes([HONEST[place] ^ bit]) + HONEST[place + 1 :],
         st.integers(4, len(HONEST) - 1),
@@ -207,7 +207,7 @@ def test_whatever_a_seat_sends_the_daemon_takes_frames_alone_and_has_an_end(sent
             return await remote.wait()
 
     status = asyncio.run(meet())
-    kinds = tuple(kind for kind in get_args(FromRelay) if kind is not Ended)
+    kinds = tuple(kind for kind in get_args(FromRelay) if kind is not EngineEnded)
     assert all(isinstance(message, kinds) for message in received)
     assert -(2**63) <= status < 2**63
     assert failures == []

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection, ConnectionContext, HangupWatcher
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.connections.in_flight import RequestHandler
@@ -50,7 +50,7 @@ class FakeHandler:
         else:
             self.waiting.append(call)
             self.one_waits.set()
-            call.work = Work(lambda reason: self._cancel(call, reason))
+            call.work = CallWork(lambda reason: self._cancel(call, reason))
 
     def notify(self, connection: Connection, notification: Call) -> None:
         self.notified.append(notification.method)

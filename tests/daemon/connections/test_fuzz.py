@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from car_base.host import defects
-from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import CANCEL, Dispatch
 from car_protocol.errors import RpcError
@@ -126,7 +126,7 @@ class Handlers:
 
     def _slow(self, _connection: Connection, call: RpcCall, _params: object) -> None:
         loop = asyncio.get_running_loop()
-        call.work = Work(lambda reason: call.error(RpcError(reason)), lambda: None, lambda: None)
+        call.work = CallWork(lambda reason: call.error(RpcError(reason)), lambda: None, lambda: None)
         for number in range(5):
             loop.call_later(0.001 * number, call.chunk, "text" * 1000, None)
         loop.call_later(0.005, call.result, Done())

@@ -8,7 +8,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from car_base.ipc.frames import CallDelta, Extra
-from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import PAUSE_BYTES, OutboundBuffer
 from car_daemon.sockets.peer import Peer
@@ -80,7 +80,7 @@ class Client:
 
     def new_stream(self, request_id: int) -> RpcCall:
         stream = RpcCall(request_id, 0, self._end, self.outbound)
-        stream.work = Work(
+        stream.work = CallWork(
             cancel=lambda reason: stream.error(RpcError(reason)),
             pause=lambda: self.did.append(f"paused {request_id}"),
             unpause=lambda: self.did.append(f"unpaused {request_id}"),

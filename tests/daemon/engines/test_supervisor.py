@@ -27,8 +27,8 @@ from car_daemon.engines.life import HealthLimits
 from car_daemon.engines.link import Engine
 from car_daemon.engines.restart_policy import CircuitLimits, RestartLimits
 from car_daemon.engines.supervisor import UNSUPERVISED, EngineSupervisor, LoadOrder, SupervisionLimits, load_of
-from car_daemon.gguf.invalid import InvalidModel, Reason
-from car_daemon.gguf.validation import Facts, check
+from car_daemon.gguf.invalid import Flaw, InvalidModel
+from car_daemon.gguf.validation import HeaderFacts, check
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.model_files import check_files
 from car_daemon.models.replica import Replica
@@ -44,7 +44,7 @@ LIMITS = SupervisionLimits(
     restarts=RestartLimits(circuit=CircuitLimits(deaths=3, cool_down_s=0.001), first_backoff_s=0.0),
     settle_s=0.01,
 )
-Check = Callable[[ModelSettings], list[Facts]]
+Check = Callable[[ModelSettings], list[HeaderFacts]]
 SAME_WAY = "two loads died in the same way; the last one "
 NEVER_LOADED = "the engine died 3 times before the model was loaded; the last one "
 
@@ -513,8 +513,8 @@ def test_each_model_has_a_folder_of_stored_cells_on_each_device_of_this_machine(
 
 
 async def test_an_invalid_file_does_not_reach_an_engine() -> None:
-    def refuse(settings: ModelSettings) -> list[Facts]:
-        raise InvalidModel(Reason.OVERLAP)
+    def refuse(settings: ModelSettings) -> list[HeaderFacts]:
+        raise InvalidModel(Flaw.OVERLAP)
 
     async with supervised(refuse) as world:
         await world.becomes("failed")
@@ -539,7 +539,7 @@ async def test_a_file_that_was_not_downloaded_is_logged_with_the_command_that_do
 
 @pytest.mark.parametrize("error", [MemoryError(), RecursionError(), OSError()])
 async def test_a_check_that_fails_in_another_way_counts_as_a_death(error: Exception) -> None:
-    def fail(settings: ModelSettings) -> list[Facts]:
+    def fail(settings: ModelSettings) -> list[HeaderFacts]:
         raise error
 
     async with supervised(fail) as world:
@@ -587,7 +587,7 @@ async def test_a_listener_that_fails_at_a_death_is_notified_of_it_again() -> Non
     assert lost[:2] == [lost[0]] * 2
 
 
-def strange(tmp_path: Path) -> list[Facts]:
+def strange(tmp_path: Path) -> list[HeaderFacts]:
     """Return the facts of a file with a tensor of an unknown type."""
     return [check(Gguf(tensors=[tensor("t", (8,), 77)]).write(tmp_path / "m.gguf"))]
 
@@ -648,7 +648,7 @@ async def test_two_files_that_are_overwritten_while_they_load_do_not_fail_the_mo
 async def test_a_file_that_changes_is_loaded_once_it_stays_the_same(tmp_path: Path) -> None:
     sizes: list[int] = []
 
-    def checked(settings: ModelSettings) -> list[Facts]:
+    def checked(settings: ModelSettings) -> list[HeaderFacts]:
         sizes.extend([settings.path.stat().st_size] if settings.path == file else [])
         return []
 

@@ -6,7 +6,7 @@ import struct
 import pytest
 
 from car_daemon.gguf.header import Array, BoundedReader, Header, TensorInfo, read_header
-from car_daemon.gguf.invalid import InvalidModel, Reason
+from car_daemon.gguf.invalid import Flaw, InvalidModel
 from tests.daemon.gguf.files import F32, U8, Gguf, numbers, plain_values, string, strings, tensor, text
 
 
@@ -85,14 +85,14 @@ def test_strings_come_back_whole_across_windows() -> None:
 def test_a_string_that_fills_more_than_a_window_is_too_large() -> None:
     with pytest.raises(InvalidModel) as refused:
         list(reader(string(bytes(1 << 19))).strings(1))
-    assert refused.value.reason is Reason.TOO_LARGE
+    assert refused.value.reason is Flaw.TOO_LARGE
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_cut_short() -> None:
     data = Gguf().bytes()
     with pytest.raises(InvalidModel) as refused:
         read_header(BoundedReader(io.BytesIO(data[:100]), len(data)))
-    assert refused.value.reason is Reason.CUT_SHORT
+    assert refused.value.reason is Flaw.CUT_SHORT
 
 
 @pytest.mark.parametrize("size", range(0, len(Gguf().header()), 7))
@@ -107,7 +107,7 @@ def test_many_strings_are_too_large_before_they_are_read() -> None:
     file = reader(Gguf(values={"a": array}).bytes())
     with pytest.raises(InvalidModel) as refused:
         read_header(file)
-    assert refused.value.reason is Reason.TOO_LARGE
+    assert refused.value.reason is Flaw.TOO_LARGE
     assert file.position < 1024
 
 
@@ -118,7 +118,7 @@ def test_many_keys_and_tensors_are_too_large() -> None:
     ):
         with pytest.raises(InvalidModel) as refused:
             read(file)
-        assert refused.value.reason is Reason.TOO_LARGE
+        assert refused.value.reason is Flaw.TOO_LARGE
 
 
 def test_an_empty_header_is_read() -> None:

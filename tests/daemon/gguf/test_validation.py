@@ -10,8 +10,8 @@ import pytest
 
 from car_base.guide import PATH
 from car_daemon.gguf.hyperparameters import Attention
-from car_daemon.gguf.invalid import InvalidModel, Reason
-from car_daemon.gguf.validation import Facts, check
+from car_daemon.gguf.invalid import Flaw, InvalidModel
+from car_daemon.gguf.validation import HeaderFacts, check
 from tests.daemon.gguf.faults import FAULTS, UNUSUAL
 from tests.daemon.gguf.files import F32, I32, Gguf, model, numbers, strings, tensor, u32
 from tests.pace import cpu_time
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(("data", "reason"), [fault[1:] for fault in FAULTS], ids=[fault[0] for fault in FAULTS])
-def test_a_fault_is_refused_with_its_fixed_text(tmp_path: Path, data: bytes, reason: Reason) -> None:
+def test_a_fault_is_refused_with_its_fixed_text(tmp_path: Path, data: bytes, reason: Flaw) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(data)
     with pytest.raises(InvalidModel) as refused:
@@ -72,18 +72,18 @@ def test_an_unknown_tensor_type_is_a_warning_and_extends_to_the_next_tensor(tmp_
 
 def test_every_reason_about_content_has_a_fault() -> None:
     elsewhere = {
-        Reason.NOT_DOWNLOADED,
-        Reason.UNREADABLE,
-        Reason.NOT_A_FILE,
-        Reason.TOO_LARGE,
-        Reason.NO_ADAPTER,
-        Reason.NO_PROJECTOR,
+        Flaw.NOT_DOWNLOADED,
+        Flaw.UNREADABLE,
+        Flaw.NOT_A_FILE,
+        Flaw.TOO_LARGE,
+        Flaw.NO_ADAPTER,
+        Flaw.NO_PROJECTOR,
     }
-    assert {fault[2] for fault in FAULTS} == set(Reason) - elsewhere
+    assert {fault[2] for fault in FAULTS} == set(Flaw) - elsewhere
 
 
 def test_the_facts_of_the_built_in_model() -> None:
-    assert check(PATH) == Facts(
+    assert check(PATH) == HeaderFacts(
         architecture="llama",
         tensor_bytes=1_049_088,
         parameters=984_192,
@@ -131,14 +131,14 @@ def nothing(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (a_directory, Reason.NOT_A_FILE),
-        (a_fifo, Reason.NOT_A_FILE),
-        (a_device, Reason.NOT_A_FILE),
-        (nothing, Reason.UNREADABLE),
+        (a_directory, Flaw.NOT_A_FILE),
+        (a_fifo, Flaw.NOT_A_FILE),
+        (a_device, Flaw.NOT_A_FILE),
+        (nothing, Flaw.UNREADABLE),
     ],
 )
 def test_a_path_that_is_not_a_regular_file_is_refused_at_once(
-    tmp_path: Path, make: Callable[[Path], None], reason: Reason
+    tmp_path: Path, make: Callable[[Path], None], reason: Flaw
 ) -> None:
     make(tmp_path / "model.gguf")
     with pytest.raises(InvalidModel) as refused:
@@ -168,7 +168,7 @@ def test_a_large_vocabulary_is_checked_quickly(tmp_path: Path) -> None:
     assert spent.seconds < 0.5
 
 
-def verdict(path: Path) -> Facts | Reason:
+def verdict(path: Path) -> HeaderFacts | Flaw:
     """Return what a check returns or raises; any other exception is an error."""
     try:
         return check(path)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from car_daemon.config.tables import ConfigError
-from car_daemon.connections.call import RpcCall, Work
+from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
@@ -29,7 +29,7 @@ class FakeConnection:
         self.peer = Peer(uid, 1)
         self.cancelled: list[str] = []
         self.call = RpcCall("a", 0, lambda *_: None, cast(OutboundBuffer, None))
-        self.call.work = Work(self.cancelled.append)
+        self.call.work = CallWork(self.cancelled.append)
         self.requests = self
 
     def cancel(self, request_id: Id) -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from car_daemon.gguf.invalid import InvalidModel
-from car_daemon.gguf.validation import Facts
+from car_daemon.gguf.validation import HeaderFacts
 from car_daemon.models.model_files import ModelFiles, check_files, check_model
 from car_daemon.models.settings import ModelSettings
 from tests.daemon.gguf.files import Gguf, model, text
@@ -104,7 +104,7 @@ class Reading:
         self.times = 0
         self.files = ModelFiles(self.read)
 
-    def read(self, given: ModelSettings) -> list[Facts]:
+    def read(self, given: ModelSettings) -> list[HeaderFacts]:
         self.times += 1
         return check_files(given)
 

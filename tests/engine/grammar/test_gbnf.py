@@ -14,8 +14,8 @@ from car_engine.grammar.tree import (
     Characters,
     Grammar,
     GrammarError,
+    GrammarProblem,
     Literal,
-    Problem,
     Reference,
     Repetition,
     Sequence,
@@ -34,7 +34,7 @@ def characters(body: str) -> tuple[tuple[int, int], ...]:
     return item.ranges
 
 
-def refusal(text: str) -> tuple[Problem, int]:
+def refusal(text: str) -> tuple[GrammarProblem, int]:
     """Return why a text is refused, and where."""
     with pytest.raises(GrammarError) as refused:
         parse(text)
@@ -164,54 +164,54 @@ def test_a_rule_that_is_written_twice_says_what_it_says_last() -> None:
 @pytest.mark.parametrize(
     ("text", "problem", "line"),
     [
-        ("", Problem.NO_ROOT, 1),
-        ('other ::= "a"', Problem.NO_ROOT, 1),
-        ('root ::= "a"\n"b"', Problem.NO_NAME, 2),
-        ('root ::= "a"\nother = "b"', Problem.NO_BODY, 2),
-        ('root\n::= "a"', Problem.NO_BODY, 1),
-        ('root ::= "a"\n\nother ::= missing', Problem.UNDEFINED, 3),
-        ("root ::= first\nfirst ::= second ::= .", Problem.UNEXPECTED, 2),
-        ('root ::= "a")', Problem.UNEXPECTED, 1),
-        ('root ::= ("a"\n]', Problem.UNEXPECTED, 2),
-        ("root ::= 'a'", Problem.UNEXPECTED, 1),
-        ("root ::= \x00", Problem.UNEXPECTED, 1),
-        ("root ::= <think>", Problem.NOT_CHARACTERS, 1),
-        ("root ::= \n<[1000]>", Problem.NOT_CHARACTERS, 2),
-        ("root ::= !<think>*", Problem.NOT_CHARACTERS, 1),
-        ('root ::= .\nother ::= "a\n\n', Problem.OPEN_LITERAL, 2),
-        ('root ::= "a\\"', Problem.OPEN_LITERAL, 1),
-        ("root ::= .\nother ::= [a\n", Problem.OPEN_CLASS, 2),
-        ("root ::= [a-", Problem.OPEN_CLASS, 1),
-        ("root ::= (\n.\n", Problem.OPEN_GROUP, 1),
-        ('root ::= "\n\\d"', Problem.ESCAPE, 2),
-        ('root ::= "\\', Problem.ESCAPE, 1),
-        ('root ::= "\\x4"', Problem.ESCAPE, 1),
-        ("root ::= [\\u12g4]", Problem.ESCAPE, 1),
-        ('root ::= "\\U00110000"', Problem.NO_CHARACTER, 1),
-        ('root ::= "\\ud83d\\ude00"', Problem.NO_CHARACTER, 1),
-        ('root ::= "\ud83d"', Problem.NO_CHARACTER, 1),
-        ("root ::= [\\U00110000]", Problem.NO_CHARACTER, 1),
-        ("root ::= []", Problem.EMPTY_CLASS, 1),
-        ("root ::= [^]", Problem.EMPTY_CLASS, 1),
-        ("root ::= [\\ud800]", Problem.EMPTY_CLASS, 1),
-        ("root ::= [^\\x00-\\U0010ffff]", Problem.EMPTY_CLASS, 1),
-        ("root ::= [z-a]", Problem.REVERSED_RANGE, 1),
-        ("root ::= *", Problem.NOTHING_REPEATED, 1),
-        ('root ::= "a" | ?', Problem.NOTHING_REPEATED, 1),
-        ("root ::= .{}", Problem.COUNT, 1),
-        ("root ::= .{,3}", Problem.COUNT, 1),
-        ("root ::= .{1;3}", Problem.COUNT, 1),
-        ("root ::= .{1\n}", Problem.COUNT, 1),
-        ("root ::= .{1", Problem.COUNT, 1),
-        ("root ::= .{3,2}", Problem.REVERSED_COUNT, 1),
-        (f"root ::= .{{{REPETITIONS_MAX + 1}}}", Problem.LARGE_COUNT, 1),
-        ("root ::= .{1," + "9" * 5000 + "}", Problem.LARGE_COUNT, 1),
-        ("root ::= " + "(" * 100_000, Problem.TOO_DEEP, 1),
-        ("root ::= " + "." * 250_000, Problem.TOO_LARGE, 1),
-        ("root ::= [" + "." * 250_000 + "]", Problem.TOO_LARGE, 1),
+        ("", GrammarProblem.NO_ROOT, 1),
+        ('other ::= "a"', GrammarProblem.NO_ROOT, 1),
+        ('root ::= "a"\n"b"', GrammarProblem.NO_NAME, 2),
+        ('root ::= "a"\nother = "b"', GrammarProblem.NO_BODY, 2),
+        ('root\n::= "a"', GrammarProblem.NO_BODY, 1),
+        ('root ::= "a"\n\nother ::= missing', GrammarProblem.UNDEFINED, 3),
+        ("root ::= first\nfirst ::= second ::= .", GrammarProblem.UNEXPECTED, 2),
+        ('root ::= "a")', GrammarProblem.UNEXPECTED, 1),
+        ('root ::= ("a"\n]', GrammarProblem.UNEXPECTED, 2),
+        ("root ::= 'a'", GrammarProblem.UNEXPECTED, 1),
+        ("root ::= \x00", GrammarProblem.UNEXPECTED, 1),
+        ("root ::= <think>", GrammarProblem.NOT_CHARACTERS, 1),
+        ("root ::= \n<[1000]>", GrammarProblem.NOT_CHARACTERS, 2),
+        ("root ::= !<think>*", GrammarProblem.NOT_CHARACTERS, 1),
+        ('root ::= .\nother ::= "a\n\n', GrammarProblem.OPEN_LITERAL, 2),
+        ('root ::= "a\\"', GrammarProblem.OPEN_LITERAL, 1),
+        ("root ::= .\nother ::= [a\n", GrammarProblem.OPEN_CLASS, 2),
+        ("root ::= [a-", GrammarProblem.OPEN_CLASS, 1),
+        ("root ::= (\n.\n", GrammarProblem.OPEN_GROUP, 1),
+        ('root ::= "\n\\d"', GrammarProblem.ESCAPE, 2),
+        ('root ::= "\\', GrammarProblem.ESCAPE, 1),
+        ('root ::= "\\x4"', GrammarProblem.ESCAPE, 1),
+        ("root ::= [\\u12g4]", GrammarProblem.ESCAPE, 1),
+        ('root ::= "\\U00110000"', GrammarProblem.NO_CHARACTER, 1),
+        ('root ::= "\\ud83d\\ude00"', GrammarProblem.NO_CHARACTER, 1),
+        ('root ::= "\ud83d"', GrammarProblem.NO_CHARACTER, 1),
+        ("root ::= [\\U00110000]", GrammarProblem.NO_CHARACTER, 1),
+        ("root ::= []", GrammarProblem.EMPTY_CLASS, 1),
+        ("root ::= [^]", GrammarProblem.EMPTY_CLASS, 1),
+        ("root ::= [\\ud800]", GrammarProblem.EMPTY_CLASS, 1),
+        ("root ::= [^\\x00-\\U0010ffff]", GrammarProblem.EMPTY_CLASS, 1),
+        ("root ::= [z-a]", GrammarProblem.REVERSED_RANGE, 1),
+        ("root ::= *", GrammarProblem.NOTHING_REPEATED, 1),
+        ('root ::= "a" | ?', GrammarProblem.NOTHING_REPEATED, 1),
+        ("root ::= .{}", GrammarProblem.COUNT, 1),
+        ("root ::= .{,3}", GrammarProblem.COUNT, 1),
+        ("root ::= .{1;3}", GrammarProblem.COUNT, 1),
+        ("root ::= .{1\n}", GrammarProblem.COUNT, 1),
+        ("root ::= .{1", GrammarProblem.COUNT, 1),
+        ("root ::= .{3,2}", GrammarProblem.REVERSED_COUNT, 1),
+        (f"root ::= .{{{REPETITIONS_MAX + 1}}}", GrammarProblem.LARGE_COUNT, 1),
+        ("root ::= .{1," + "9" * 5000 + "}", GrammarProblem.LARGE_COUNT, 1),
+        ("root ::= " + "(" * 100_000, GrammarProblem.TOO_DEEP, 1),
+        ("root ::= " + "." * 250_000, GrammarProblem.TOO_LARGE, 1),
+        ("root ::= [" + "." * 250_000 + "]", GrammarProblem.TOO_LARGE, 1),
     ],
 )
-def test_a_text_that_is_no_grammar_is_refused(text: str, problem: Problem, line: int) -> None:
+def test_a_text_that_is_no_grammar_is_refused(text: str, problem: GrammarProblem, line: int) -> None:
     assert refusal(text) == (problem, line)
 
 
@@ -231,7 +231,7 @@ def test_a_text_that_is_no_grammar_is_refused(text: str, problem: Problem, line:
     ],
 )
 def test_left_recursion_is_refused(text: str, line: int) -> None:
-    assert refusal(text) == (Problem.LEFT_RECURSION, line)
+    assert refusal(text) == (GrammarProblem.LEFT_RECURSION, line)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_other_recursion_is_none_of_the_left(text: str) -> None:
 
 def test_groups_nest_as_deep_as_is_allowed() -> None:
     assert parse("root ::= " + "(" * NESTING_MAX + "." + ")" * NESTING_MAX)
-    assert refusal("root ::= \n" + "(" * (NESTING_MAX + 1) + ".")[0] is Problem.TOO_DEEP
+    assert refusal("root ::= \n" + "(" * (NESTING_MAX + 1) + ".")[0] is GrammarProblem.TOO_DEEP
 
 
 def test_a_refusal_quotes_nothing_of_the_text() -> None:

@@ -7,7 +7,7 @@ from llguidance import LLMatcher
 
 from car_engine.grammar.gbnf import parse
 from car_engine.grammar.lark import as_lark
-from car_engine.grammar.tree import DEPTH_MAX, GrammarError, Problem
+from car_engine.grammar.tree import DEPTH_MAX, GrammarError, GrammarProblem
 from tests.engine.grammar.matching import accepts, matcher, tokenizer
 from tests.pace import cpu_time
 
@@ -190,7 +190,7 @@ def test_rules_within_rules_may_be_as_deep_as_is_safe() -> None:
 def test_rules_within_rules_too_deep_for_the_library_are_refused() -> None:
     with pytest.raises(GrammarError) as refused:
         as_lark(parse(chain(5000)))
-    assert refused.value.problem is Problem.TOO_DEEP
+    assert refused.value.problem is GrammarProblem.TOO_DEEP
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_rules_within_rules_too_deep_for_the_library_are_refused() -> None:
 def test_a_grammar_too_large_for_the_library_is_refused(gbnf: str) -> None:
     with pytest.raises(GrammarError) as refused:
         as_lark(parse(gbnf))
-    assert refused.value.problem is Problem.TOO_LARGE
+    assert refused.value.problem is GrammarProblem.TOO_LARGE
 
 
 SIZE = 256 << 10

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from llguidance import LLMatcher
 
 from car_engine.grammar.gbnf import parse
-from car_engine.grammar.tree import Grammar, GrammarError, Problem
+from car_engine.grammar.tree import Grammar, GrammarError, GrammarProblem
 from tests.engine.grammar.matching import Recognizer, matcher
 
 ALPHABET = "abcé"
@@ -42,7 +42,7 @@ def usable(text: str) -> Grammar:
     try:
         return parse(text)
     except GrammarError as error:
-        if error.problem is Problem.LEFT_RECURSION:
+        if error.problem is GrammarProblem.LEFT_RECURSION:
             reject()
         raise
 

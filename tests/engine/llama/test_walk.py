@@ -28,7 +28,7 @@ from car_engine.prompt.template import ChatTemplate
 from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
-from car_engine.runner.running import Abilities, RunningRequests
+from car_engine.runner.running import DecodingAbilities, RunningRequests
 from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import Texts
 from car_protocol.answer import Logprob
@@ -81,7 +81,7 @@ class RealEngine:
                 sampling=sampling,
                 images=AwaitedImages(lambda _: None, RowsAhead(lambda _: None, self._receive, 0)),
                 parking=ParkingLot(context, saved, moves),
-                abilities=Abilities(speculates and context.memory.takes_back),
+                abilities=DecodingAbilities(speculates and context.memory.takes_back),
                 clock=clock,
             ),
             texts=Texts(FakeEmbedder, clock),

@@ -14,7 +14,7 @@ from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import Tags, ToolStyle
 from car_engine.output.families import FAMILIES
 from car_engine.output.literals import kinds_of
-from car_engine.output.reader import Output, OutputReader, ReasoningSplit
+from car_engine.output.reader import OutputReader, ReasoningSplit, Released
 from car_engine.output.tool_calls import Part, ToolCallReader
 from car_protocol.answer import joined_calls
 from car_protocol.conversation import Function, ToolCall
@@ -181,7 +181,7 @@ def output_of(recorded: Recorded, pieces: list[bytes], *, functions: list[Functi
     split = None if recorded.begun else ReasoningSplit(TAGS, inside=False)
     reader = OutputReader([], split, calls)
     outputs = [*(reader.push(piece) for piece in pieces), reader.finish()]
-    whole = reduce(Output.joined, outputs)
+    whole = reduce(Released.joined, outputs)
     texts = [piece for piece in whole.calls if isinstance(piece, str)]
     pieces_of_calls = (piece for piece in whole.calls if isinstance(piece, CallDelta))
     return whole.text + "".join(texts), whole.reasoning, joined_calls(pieces_of_calls)

@@ -12,7 +12,7 @@ from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import Tags, ToolStyle
 from car_engine.output.families import FAMILIES
 from car_engine.output.literals import kinds_of
-from car_engine.output.reader import Output, OutputReader, ReasoningSplit
+from car_engine.output.reader import OutputReader, ReasoningSplit, Released
 from car_engine.output.tool_calls import ToolCallReader
 from car_protocol.answer import joined_calls
 from car_protocol.conversation import Function, Invalid
@@ -151,7 +151,7 @@ def test_an_answer_that_begins_with_its_channel_is_not_a_thought(
     for pieces in cuts(text):
         split = ReasoningSplit(KIMI3, inside=True, answer=FAMILIES["kimi_k3"].begins_answer)
         reader = OutputReader([], split, ToolCallReader("kimi_k3", lambda: "id", kinds_of([ALL])))
-        whole = reduce(Output.joined, [*(reader.push(piece.encode()) for piece in pieces), reader.finish()])
+        whole = reduce(Released.joined, [*(reader.push(piece.encode()) for piece in pieces), reader.finish()])
         made = joined_calls(piece for piece in whole.calls if isinstance(piece, CallDelta))
         assert (whole.reasoning, whole.text, [call.function.name for call in made]) == (reasoning, answer, called)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.frames import CallDelta
 from car_base.ipc.types import Tags
-from car_engine.output.reader import NOTHING, Output, OutputReader, ReasoningSplit
+from car_engine.output.reader import NOTHING, OutputReader, ReasoningSplit, Released
 from car_protocol.answer import joined_calls
 from car_protocol.conversation import ToolCall
 from tests.engine.output.calls import call, reader
@@ -50,8 +50,8 @@ def both_ways(text: str, stops: list[str], *, keep: bool = False) -> tuple[Said,
 def test_plain_text_goes_through() -> None:
     answer = OutputReader([], None, None)
     assert [answer.push(b"one "), answer.push(b"<think>"), answer.finish()] == [
-        Output("one ", "", []),
-        Output("<think>", "", []),
+        Released("one ", "", []),
+        Released("<think>", "", []),
         NOTHING,
     ]
 

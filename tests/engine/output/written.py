@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from car_engine.output.families import Aside, Family, Head, Maybe, Slot
+from car_engine.output.families import Aside, Blank, Family, Head, Maybe
 from car_protocol.conversation import Function
 
 _WORDS = {"python": {True: "True", False: "False", None: "None"}, "gemma": {True: "true", False: "false", None: "null"}}
@@ -49,16 +49,16 @@ def _call(family: Family, call: Call) -> str:
             inner = ", ".join(f"{key}={_python(value)}" for key, value in arguments.items())
         case "gemma":
             inner = _gemma(family.quote, arguments)
-    return _head(family.head, {Slot.NAME: family.quoted_name(name)}) + inner + "".join(family.tail)
+    return _head(family.head, {Blank.NAME: family.quoted_name(name)}) + inner + "".join(family.tail)
 
 
-def _head(head: Head, words: Mapping[Slot, str]) -> str:
+def _head(head: Head, words: Mapping[Blank, str]) -> str:
     texts = []
     for piece in head:
         match piece:
             case str():
                 texts.append(piece)
-            case Slot():
+            case Blank():
                 texts.append(words.get(piece, "1"))
             case Maybe(text):
                 texts.append(text)
@@ -79,8 +79,8 @@ def _parameter(family: Family, function: Function, key: str, value: Any) -> str:
     opening = _head(
         parameter.open,
         {
-            Slot.KEY: family.quoted_name(key),
-            Slot.TYPE: parameter.type_of("text" if kind == "text" else "value", schema),
+            Blank.KEY: family.quoted_name(key),
+            Blank.TYPE: parameter.type_of("text" if kind == "text" else "value", schema),
         },
     )
     text = value if kind == "text" else _json(value)
