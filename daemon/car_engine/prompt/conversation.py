@@ -51,6 +51,7 @@ class Prompt(NamedTuple):
     tokens: list[int]
     reading: Reading = Reading()
     images: Rows[ImageSlot] = ()
+    tail: int = 1  # the last tokens, which ask for an answer
 
 
 class Conversations:
@@ -95,7 +96,7 @@ class Conversations:
             rendered, images = template.render(chat, check), []
         if not rendered.tokens:
             raise Refusal("invalid_params", param="messages")
-        return Prompt(rendered.tokens, _reading(template.format, chat, rendered), images)
+        return Prompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
 
     def _with_images(self, chat: Chat, template: Template, max_tokens: int | None) -> tuple[Rendered, list[ImageSlot]]:
         kinds = {type(part) for message in chat.messages for part in message.media}

@@ -165,7 +165,7 @@ class Preparer:
         self._check_generates(job)
         if any(int(token) >= self._tokenizer.size for token in params.logit_bias):
             raise Refusal("invalid_params", param="logit_bias")
-        tokens, reading, images = self._prompt(job)
+        tokens, reading, images, tail = self._prompt(job)
         room = self._limit.tokens - len(tokens)
         if room < 1:
             raise self._limit.exceeded(len(tokens), params.max_tokens)
@@ -183,6 +183,7 @@ class Preparer:
             owner=job.owner,
             ignored=ignored,
             open_ended=params.max_tokens is None or params.max_tokens > room,
+            tail=tail,
         )
 
     def _check_generates(self, job: Prepare | PrepareDecision) -> None:

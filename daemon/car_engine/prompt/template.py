@@ -77,13 +77,14 @@ class TemplateError(Refusal):
 class Rendered(NamedTuple):
     """A prompt, whether it ends inside an opened thinking part, the first position of each image.
 
-    `begun` is the part of a message's header that it ends with.
+    `begun` is the part of a message's header that it ends with, and `tail` the number of tokens that ask for an answer.
     """
 
     tokens: list[int]
     inside: bool
     starts: list[int] = []  # noqa: RUF012 - the default of a tuple's member is never changed
     begun: str = ""
+    tail: int = 1
 
 
 class _End(NamedTuple):
@@ -145,7 +146,7 @@ class ChatTemplate:
         """
         segments, end = self._segments(chat, check, typed=False)
         tokens = [token for text, parse in segments for token in self._cut(text, parse_special=parse)]
-        return Rendered(self._begun(tokens), end.inside, begun=end.begun)
+        return Rendered(self._begun(tokens), end.inside, begun=end.begun, tail=self._tail(chat, segments))
 
     def render_images(self, prompt: ImagePrompt, check: Callable[[int], None] = lambda _: None) -> Rendered:
         """Return a chat's tokens with the placeholders of its images; raises Refusal where an image has no place."""
@@ -169,7 +170,9 @@ class ChatTemplate:
                 tokens += self._cut(piece.text, parse_special=piece.parse_special)
         begun = self._begun(tokens)
         before = len(begun) - len(tokens)
-        return Rendered(begun, end.inside, [before + start for start in starts], end.begun)
+        return Rendered(
+            begun, end.inside, [before + start for start in starts], end.begun, self._tail(prompt.chat, segments)
+        )
 
     def _segments(
         self, chat: Chat, check: Callable[[int], None], *, typed: bool
@@ -220,6 +223,13 @@ class ChatTemplate:
 
     def _cut(self, text: str, *, parse_special: bool) -> list[int]:
         return self._vocabulary.tokenize(text, add_special=False, parse_special=parse_special)
+
+    def _tail(self, chat: Chat, segments: list[tuple[str, bool]]) -> int:
+        """Return the number of tokens at the end that ask for an answer, at least 1."""
+        text, own = segments[-1] if segments else ("", False)
+        asking = "" if chat.continue_last else self._writer.asking
+        _, found, rest = text.rpartition(asking) if own and asking else ("", "", "")
+        return max(1, len(self._cut(found + rest, parse_special=True)))
 
     def _begun(self, tokens: list[int]) -> list[int]:
         """Return the tokens with the model's begin token, where every text has to begin with it."""

@@ -276,3 +276,23 @@ def test_a_continued_text_may_end_inside_a_thought(text: str, inside: bool) -> N
     template = ChatTemplate(PLAIN + "{# <think> #}", FakeVocabulary([]))
     said = chat(*user("hi"), Message("assistant", text), continue_last=True)
     assert template.render(said).inside == inside
+
+
+ASKING = (
+    "{% for message in messages %}<m>{{ message.content }}{% endfor %}{% if add_generation_prompt %}<m>A:{% endif %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "members", "tail"),
+    [
+        (ASKING, {}, 3),  # a control token and two letters
+        (ASKING + "{% if add_generation_prompt and brief %}<t>{% endif %}", {"template_args": {"brief": True}}, 4),
+        (ASKING, {"continue_last": True}, 1),
+        (PLAIN, {}, 1),
+    ],
+)
+def test_the_tokens_that_ask_for_an_answer_are_counted(source: str, members: dict[str, Any], tail: int) -> None:
+    vocabulary = FakeVocabulary(["<m>", "<t>"])
+    said = [*user("hi"), Message("assistant", "so")] if "continue_last" in members else user("<m>A:")
+    assert ChatTemplate(source, vocabulary).render(chat(*said, **members)).tail == tail

@@ -74,6 +74,17 @@ class TemplateWriter:
         one, several = (self._tried([_USER, *turns], typed=self.needs_parts) for turns in made)
         return one is None or _CALLS[0] not in one or (several is not None and _CALLS[1] in several)
 
+    @cached_property
+    def asking(self) -> str:
+        """The text after a chat that asks for an answer; empty if the template has none, or refuses a short chat."""
+        with suppress(Exception):
+            asked, said = (
+                self._formed(Chat(messages=[_USER], continue_last=last), lambda value: value, typed=self.needs_parts)
+                for last in (False, True)
+            )
+            return asked.removeprefix(said) if asked.startswith(said) else ""
+        return ""
+
     def _taken(self, messages: list[Message]) -> list[Message]:
         """Return messages in roles that the template takes."""
         roles = {message.role for message in messages}
