@@ -49,7 +49,7 @@ class Totals:
         self._known.append(prompt)
         options: dict[str, Any] = {"max_tokens": answer_tokens, "temperature": 0, "ignore_eos": True}
         answer = await self._client.infer(messages=messages, return_tokens=True, **options)
-        self._known.append([*prompt, *answer.tokens])
+        self._known.append([*prompt, *(answer.tokens or ())])
         self.requests += 1
         self.tokens += answer.usage.prompt_tokens
         self.computed += answer.usage.prompt_tokens - answer.usage.cached_tokens
