@@ -22,6 +22,7 @@ from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
 from car_engine.confinement import STACK_BYTES, limit_memory
+from car_engine.fingerprint import fingerprint_of
 from car_engine.images.ahead import AHEAD_BYTES, RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encode, Encoder
@@ -158,6 +159,7 @@ class EngineAssembly:
             host_weights=loaded.placed.host_weights,
             host_experts=len(loaded.placed.placement.host_experts) if loaded.placed.placement else 0,
             threads=size.threads,
+            fingerprint=fingerprint_of(self._load),
             rates=size.curve.rates(context.sequences),
             prompt_share=size.curve.prompt_share(context.sequences),
             can=[*can, "rerank" if loaded.model.ranks else "embed"],

@@ -128,6 +128,13 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         list[str] | None, note("with `lenient`: JSON pointers to keywords of the schema that were left out")
     ] = None
     chunks: Annotated[int | None, note("of `infer_stream`: the number that was sent")] = None
+    fingerprint: Annotated[
+        str | None,
+        note(
+            "of what computed it: content of the model's files, builds of card and llama.cpp, device and `kv_type`; "
+            "equal for equal ones, also after a restart"
+        ),
+    ] = None
     answers: Annotated[
         list[OneAnswer] | None,
         note(

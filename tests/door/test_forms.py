@@ -311,9 +311,15 @@ async def test_slashes_around_a_path_count_for_nothing(offline: OfflineDoor, pat
 
 
 @pytest.mark.parametrize(("path", "body"), [("/v1/chat/completions", HELLO), ("/v1/completions", PROMPT)])
-async def test_the_fingerprint_is_null_in_every_object_because_the_door_cannot_know_it(
-    offline: OfflineDoor, path: str, body: dict[str, Any]
+async def test_the_fingerprint_is_in_a_whole_answer_and_in_a_stream_from_the_reason_of_its_end_on(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, body: dict[str, Any]
 ) -> None:
-    stream = await offline.post(path, body | {"stream": True, "stream_options": {"include_usage": True}})
+    fake.answers["infer"] = ANSWER | {"text": "Hello", "fingerprint": "card-1"}
+    fake.ending = {"fingerprint": "card-1"}
     whole = await offline.post(path, body)
-    assert [event["system_fingerprint"] for event in [*stream.events, whole.json]] == [None] * (len(stream.events) + 1)
+    assert whole.json["system_fingerprint"] == "card-1"
+    stream = await offline.post(path, body | {"stream": True, "stream_options": {"include_usage": True}})
+    *before, last, usage = stream.events
+    assert {event["system_fingerprint"] for event in before} == {None}
+    assert last["choices"][0]["finish_reason"] == "stop"
+    assert [event["system_fingerprint"] for event in (last, usage)] == ["card-1", "card-1"]

@@ -76,6 +76,7 @@ def test_a_chat_is_answered(client: Any) -> None:
     assert choice.message.content == SHORT.answer
     assert choice.finish_reason == "stop"
     assert answer.model == "guide"
+    assert answer.system_fingerprint.startswith("card-")
     assert answer.usage is not None
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
 

@@ -83,10 +83,10 @@ class ChatWriter:
     def end(self, answer: Answer) -> bytes:
         """Return the reasons of the ends, the usage where requested, and the mark of the end."""
         last = [self._last(index, each) for index, each in enumerate(answers_of(answer))]
-        end = b"".join(sse.data(self._object([choice])) for choice in last[:-1])
-        end += sse.data(self._object(last[-1:]) | {"card": card_object(answer, self._left_out)})
+        end = b"".join(sse.data(self._object([choice], answer)) for choice in last[:-1])
+        end += sse.data(self._object(last[-1:], answer) | {"card": card_object(answer, self._left_out)})
         if self._usage:
-            end += sse.data(self._object([]) | {"usage": usage_object(answer.usage)})
+            end += sse.data(self._object([], answer) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
 
     def fail(self, problem: Problem) -> bytes:
@@ -97,7 +97,7 @@ class ChatWriter:
         """Return the `chat.completion`."""
         self._model = self._model or answer.model
         choices = [self._choice(index, each) for index, each in enumerate(answers_of(answer))]
-        shape = {**self._object(choices), "object": "chat.completion"}
+        shape = {**self._object(choices, answer), "object": "chat.completion"}
         return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer, self._left_out)})
 
     def _choice(self, index: int, answer: Answer | OneAnswer) -> dict[str, Any]:
@@ -119,13 +119,13 @@ class ChatWriter:
         choice = {"index": index, "delta": delta, "logprobs": chat_logprobs(logprobs), "finish_reason": None}
         return sse.data(self._object([choice]))
 
-    def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _object(self, choices: list[dict[str, Any]], answer: Answer | None = None) -> dict[str, Any]:
         shape = {
             "id": self._id,
             "object": "chat.completion.chunk",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,  # of model file, llama.cpp and machine, which the daemon does not name
+            "system_fingerprint": answer and answer.fingerprint,  # known at the end, because engines may be replaced
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape

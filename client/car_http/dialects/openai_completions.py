@@ -140,10 +140,10 @@ class CompletionWriter:
         """Return the reasons of the ends, the usage if requested, and the mark of the end."""
         reasons = [finish_reason(each, called=False) for each in answers_of(answer)]
         last = [_choice(index, "", None, reason) for index, reason in enumerate(reasons)]
-        end = b"".join(sse.data(self._object([choice])) for choice in last[:-1])
-        end += sse.data(self._object(last[-1:]) | {"card": card_object(answer)})
+        end = b"".join(sse.data(self._object([choice], answer)) for choice in last[:-1])
+        end += sse.data(self._object(last[-1:], answer) | {"card": card_object(answer)})
         if self._usage:
-            end += sse.data(self._object([]) | {"usage": usage_object(answer.usage)})
+            end += sse.data(self._object([], answer) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
 
     def fail(self, problem: Problem) -> bytes:
@@ -161,19 +161,19 @@ class CompletionWriter:
         for index, each in enumerate(answers_of(answer)):
             logprobs = completion_logprobs(each.logprobs, self._characters[0])
             choices.append(_choice(index, self._echoed + each.text, logprobs, finish_reason(each, called=False)))
-        shape = self._object(choices)
+        shape = self._object(choices, answer)
         return shape | {"usage": usage_object(answer.usage), "card": card_object(answer)}
 
     def _piece(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
         return sse.data(self._object([_choice(index, text, logprobs, None)]))
 
-    def _object(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+    def _object(self, choices: list[dict[str, Any]], answer: Answer | None = None) -> dict[str, Any]:
         shape = {
             "id": self._id,
             "object": "text_completion",
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": None,  # of model file, llama.cpp and machine, which the daemon does not name
+            "system_fingerprint": answer and answer.fingerprint,
             "choices": choices,
         }
         return shape | {"usage": None} if self._usage else shape

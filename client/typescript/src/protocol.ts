@@ -437,6 +437,11 @@ export interface Answer {
   /** of `infer_stream`: the number that was sent */
   chunks?: number;
   /**
+   * of what computed it: content of the model's files, builds of card and llama.cpp, device and
+   * `kv_type`; equal for equal ones, also after a restart
+   */
+  fingerprint?: string;
+  /**
    * with `n` above 1, in place of text, reasoning, tool_calls, finish_reason, stop, logprobs and
    * tokens: those of each answer
    */

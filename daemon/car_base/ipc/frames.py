@@ -329,6 +329,7 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     mask_bytes: Count = 0  # the attention mask of a batch
     device: Name
     threads: Threads = 1
+    fingerprint: Name = ""  # of what its answers depend on, beside the request
     # Tokens per second with 1, 2, ... sequences; empty where no costs were measured.
     rates: Annotated[list[Rate], Meta(max_length=MAX_SEQUENCES)] = []
     prompt_share: Fraction = 1.0  # the cost of a prompt token in answer tokens

@@ -142,6 +142,11 @@ class ReplicaGroup(list[Replica]):
         return max(up, key=attrgetter("context_tokens"), default=None)
 
     @property
+    def fingerprint(self) -> str | None:
+        """That of what their answers depend on; None while no engine is up that has one."""
+        return (ready.fingerprint or None) if (ready := self.ready) is not None else None
+
+    @property
     def progress(self) -> float:
         """The loaded part, 0 to 1."""
         return sum(replica.progress for replica in self) / len(self)

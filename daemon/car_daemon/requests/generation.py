@@ -65,9 +65,12 @@ def request_of(
 
 
 class GenerationAnswer:
-    """A request's options and the answer so far; times in seconds of `clock`."""
+    """A request's options and the answer so far; times in seconds of `clock`.
 
-    def __init__(
+    `fingerprint` returns that of the engines that serve the model now.
+    """
+
+    def __init__(  # noqa: PLR0913 - what differs by request, by model and by daemon meets here
         self,
         request: Request,
         params: InferParams,
@@ -78,6 +81,7 @@ class GenerationAnswer:
         latencies: Latencies,
         clock: Callable[[], float],
         siblings: Siblings,
+        fingerprint: Callable[[], str | None],
     ) -> None:
         self.request = request
         self.origin = origin
@@ -89,6 +93,7 @@ class GenerationAnswer:
         self._streams = streams
         self._latencies = latencies
         self._clock = clock
+        self._fingerprint = fingerprint
         self._seed = seed_of(params)
         self._namespace = _namespace(params, origin, request.spec.group)
         self._prepared = frames.Prepared(request.key, b"", 0)
@@ -191,6 +196,7 @@ class GenerationAnswer:
             stop=end.stop,
             model=request.model,
             seed=self._seed,
+            fingerprint=self._fingerprint(),
             usage=end.usage,
             ignored=self._prepared.ignored if self._params.lenient else None,
             timings=Timings(

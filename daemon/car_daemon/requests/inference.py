@@ -126,6 +126,7 @@ class Inference:
                 latencies=latencies,
                 clock=self._clock,
                 siblings=siblings,
+                fingerprint=lambda: entry.replicas.fingerprint,
             )
             self._submit(entry, answer, now)
             if siblings.failed:

@@ -67,6 +67,7 @@ class SeveralAnswers:
             seed=self._seed,
             usage=_usage([each.usage for each in answers]),
             timings=_timings([each.timings for each in answers]),
+            fingerprint=first.fingerprint,
             ignored=first.ignored,
             chunks=self._responder.chunks if self._streams else None,
         )

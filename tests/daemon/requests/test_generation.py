@@ -56,6 +56,7 @@ def running(client: Client, *, streams: bool, params: InferParams | None = None)
         latencies=Latencies(),
         clock=lambda: 1.0,
         siblings=Siblings((7,)),
+        fingerprint=lambda: "card-1",
     )
     answer.prepared(Prepared(7, bytes(4), 8), routed=False)
     request.leased_at = 0.5

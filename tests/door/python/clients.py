@@ -33,7 +33,12 @@ class Weather(BaseModel):
 
 
 def langchain() -> dict[str, Any]:
-    """LangChain."""
+    """LangChain.
+
+    Its asynchronous client is one for all event loops of a process. With any server that keeps connections, the first
+    call of a second loop may fail with "Event loop is closed": so do tests of langchain-tests with a loop each, unless
+    `asyncio_default_test_loop_scope` is `session`.
+    """
     from langchain_openai import ChatOpenAI
 
     model = ChatOpenAI(model=MODEL, base_url=URL, api_key=KEY, temperature=0, max_retries=0)
