@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import model
 from tests.door.support import DoorProcess, door_before
-from tests.door.test_decisions import FOUND, PREDICATE, model
+from tests.door.test_decisions import FOUND, PREDICATE
 from tests.e2e.support import running
 from tests.pace import HANG_S
 from tools.real_model import SMOLLM2
@@ -40,7 +41,17 @@ def deciding_door() -> Iterator[DoorProcess]:
 
 def test_every_requirement_of_the_conformance_suite_is_met(deciding_door: DoorProcess, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    command = [JEVCOMPAT, "test", deciding_door.url, "--key", deciding_door.key, "--timeout", "120", "--json", report]
+    command = [
+        str(JEVCOMPAT),
+        "test",
+        deciding_door.url,
+        "--key",
+        deciding_door.key,
+        "--timeout",
+        "120",
+        "--json",
+        str(report),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 

@@ -63,7 +63,7 @@ export interface Capacity {
   inputs?: Record<string, number>;
 }
 
-/** The limit over all models, None where there is none, and the sequences leased under it. */
+/** The limit over all models, None if there is none, and the sequences leased under it. */
 export interface Machine {
   /** null where there is none */
   limit: number | null;
@@ -333,7 +333,7 @@ export interface Lora {
   scale?: number;
 }
 
-/** One turn of a conversation; content may be null where the turn is made of tool calls. */
+/** One turn of a conversation; content may be null if the turn is made of tool calls. */
 export interface Message {
   /** up to 32 letters, digits, `_` and `-` */
   role: string;
@@ -474,7 +474,7 @@ export interface Timings {
   total_ms: number;
 }
 
-/** The token that was chosen, and the likeliest ones at its place. */
+/** The token that was chosen, and the likeliest tokens at its place. */
 export interface Logprob {
   token: number;
   text: string;
@@ -906,7 +906,7 @@ export interface ModelDetails {
   why?: string;
 }
 
-/** Facts of a model file's header; null where it lacks them. `metadata` has its keys unchanged. */
+/** Facts of a model file's header; null if it lacks them. `metadata` has its keys unchanged. */
 export interface ModelFile {
   architecture: string | null;
   parameters: number;
@@ -1358,7 +1358,7 @@ export interface Chunk {
   logprobs?: Logprob[];
 }
 
-/** A piece of a tool call; the `arguments` of all pieces together are those of the call. */
+/** A piece of a tool call; the `arguments` of all pieces together are the arguments of the call. */
 export interface ToolCallDelta {
   /** of the call in its answer, from 0 */
   index: number;
