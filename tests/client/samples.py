@@ -51,6 +51,26 @@ RANKING: dict[str, Any] = {
     "usage": USAGE,
 }
 GIB = 1024**3
+
+
+def decided(params: dict[str, Any]) -> dict[str, Any]:
+    """Return a decision in which the first option or level of each question is likelier than the others."""
+    answers = []
+    for number, question in enumerate(params["questions"]):
+        labels = question.get("options") or question.get("levels") or [None, None]
+        shares = [0.75, *[0.25 / (len(labels) - 1)] * (len(labels) - 1)]
+        answer = {"type": question["type"], "name": str(number), "probabilities": shares, "mass": 0.9}
+        figures: dict[str, dict[str, Any]] = {
+            "choice": {"choice": (labels[0] or {}).get("value"), "confidence": 0.5},
+            "score": {"score": 0.25, "confidence": 0.5},
+            "predicate": {"probability": 0.75},
+        }
+        answers.append(answer | figures[question["type"]])
+    usage = {"prompt_tokens": 30, "cached_tokens": 12, "computed_tokens": 18, "answer_tokens": 0}
+    timings = {"queue_ms": 1.0, "compute_ms": 2.0, "total_ms": 3.0}
+    return {"model": "guide", "answers": answers, "usage": usage, "timings": timings}
+
+
 FILE: dict[str, Any] = {
     "architecture": "llama",
     "parameters": 7_000_000_000,

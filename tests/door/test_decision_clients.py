@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import model
+from tests.client.samples import decided, model
 from tests.door.support import DoorProcess, door_before
-from tests.door.test_decisions import FOUND, PREDICATE
 from tests.e2e.support import running
 from tests.pace import HANG_S
 from tools.real_model import SMOLLM2
@@ -85,7 +84,7 @@ def test_typesafes_client_decides_with_its_default_model(deciding_door: DoorProc
 
 
 def test_typesafes_client_sends_its_images(scripted_door: DoorProcess, scripted: FakeDaemon) -> None:
-    scripted.answers["decide"] = FOUND | {"answers": [PREDICATE]}
+    scripted.answers["decide"] = decided
     scripted.answers["models/list"] = {"models": [model(can=("chat", "decide"))]}
     data = bytes(range(256)) * 40
     image: Any = typesafe.Image(data)

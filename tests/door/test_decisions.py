@@ -9,21 +9,12 @@ import pytest
 
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import model
+from tests.client.samples import decided, model
 from tests.door.support import Answer, OfflineDoor
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 IMAGE = {"type": "image", "data": PNG}
 URL = f"data:image/png;base64,{PNG}"
-CHOICE = {"type": "choice", "name": "0", "choice": "a", "probabilities": [0.75, 0.25], "confidence": 0.5, "mass": 0.9}
-SCORE = {"type": "score", "name": "1", "score": 0.25, "probabilities": [0.75, 0.25], "confidence": 0.5, "mass": 0.9}
-PREDICATE = {"type": "predicate", "name": "2", "probability": 0.75, "probabilities": [0.75, 0.25], "mass": 0.9}
-FOUND: dict[str, Any] = {
-    "model": "guide",
-    "answers": [CHOICE, SCORE, PREDICATE],
-    "usage": {"prompt_tokens": 30, "cached_tokens": 12, "computed_tokens": 18, "answer_tokens": 0},
-    "timings": {"queue_ms": 1.0, "compute_ms": 2.0, "total_ms": 3.0},
-}
 ASKED = {
     "team": {"type": "choice", "instructions": "Which?", "criteria": {"a": None, "b": {"owns": ["x"]}}},
     "how": {"type": "score", "instructions": ["How", "much?"], "criteria": ["little", {"label": "much"}]},
@@ -43,14 +34,9 @@ NOUL = {"so": {"type": "noul", "instructions": "Is it?"}}
 
 @pytest.fixture
 def deciding(fake: FakeDaemon) -> FakeDaemon:
-    """A daemon that decides: it gives an answer to each of the first questions."""
-    fake.answers["decide"] = lambda params: FOUND | {"answers": _answers(params["questions"])}
+    """A daemon that decides."""
+    fake.answers["decide"] = decided
     return fake
-
-
-def _answers(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    by_type = {each["type"]: each for each in (CHOICE, SCORE, PREDICATE)}
-    return [by_type[question["type"]] for question in questions]
 
 
 async def systemone(door: OfflineDoor, state: Any = "a text", questions: Any = None, **more: Any) -> Answer:
@@ -346,3 +332,18 @@ async def test_card_s_own_members_reach_the_decision(offline: OfflineDoor, decid
     assert (sent["reproducible"], sent["orders"], sent["priority"]) == (True, 2, "throughput")
     refused = await offline.post("/v1/systemone", {"state": "x", "questions": NOUL}, x_card_supersede="k")
     assert refused.status == 422
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"answers": []},
+        {"answers": [{"type": "predicate", "name": "0", "probability": 1.0, "probabilities": [1.0], "mass": 1.0}]},
+    ],
+    ids=["too few answers", "too few probabilities"],
+)
+async def test_a_daemon_that_answers_other_questions_is_a_bad_gateway(
+    change: dict[str, Any], offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    deciding.answers["decide"] = lambda params: decided(params) | change
+    assert (await systemone(offline)).status == 502

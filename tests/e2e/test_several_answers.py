@@ -37,7 +37,7 @@ def alone(params: Json, index: int) -> Json:
 
 def test_each_answer_is_the_one_of_its_seed_streamed_and_whole(small: RawClient) -> None:
     whole = small.result("infer", several())
-    assert set(whole) == {"answers", "model", "usage", "timings", "seed"}
+    assert set(whole) == {"answers", "model", "usage", "timings", "seed", "fingerprint"}
     assert (whole["seed"], len(set(texts(whole))) > 1) == (5, True)
     assert [each["finish_reason"] for each in whole["answers"]] == ["length"] * 4
     chunks, response = small.stream(several())
@@ -87,7 +87,7 @@ def test_more_answers_than_sequences_come_one_after_another(small: RawClient) ->
 
 def test_one_answer_is_as_without(small: RawClient) -> None:
     one, without = (small.result("infer", several(**more)) for more in ({"n": 1}, {"n": 1}))
-    assert set(one) == set(without) == {"text", "finish_reason", "model", "usage", "timings", "seed"}
+    assert set(one) == set(without) == {"text", "finish_reason", "model", "usage", "timings", "seed", "fingerprint"}
     params = several()
     del params["n"]
     assert small.result("infer", params)["text"] == one["text"]

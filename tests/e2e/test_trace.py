@@ -14,6 +14,7 @@ from tests.e2e.support import BIN, Daemon, Json, RawClient, endless, running
 
 TRACES = ["4bf92f3577b34da6a3ce929d0e0e4736", "0af7651916cd43dd8448eb211c80319c"]
 # Sent by `carctl infer` with these options.
+# A program without a sequence takes a turn from another's request of its class, so these are of the lower class.
 FORMS: dict[str, list[str]] = {
     "b7ad6b7169203331b7ad6b7169203331": [],
     "c7ad6b7169203331b7ad6b7169203331": ["--json"],
@@ -66,7 +67,16 @@ def wait(daemon: Daemon) -> None:
         ]
         commands = [
             subprocess.Popen(
-                [BIN / "carctl", "--socket", daemon.path, "infer", *form, f"--param=traceparent={sent}", "Hi"],
+                [
+                    BIN / "carctl",
+                    "--socket",
+                    daemon.path,
+                    "infer",
+                    *form,
+                    "--param=priority=throughput",
+                    f"--param=traceparent={sent}",
+                    "Hi",
+                ],
                 stdout=subprocess.PIPE,
             )
             for form, sent in ((form, traceparent(trace)) for trace, form in FORMS.items())

@@ -1,12 +1,13 @@
 """`POST /v1/decisions`: OpenAI's decisions, and what both endpoints of decisions have in common."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Struct
 
+from car_client.errors import ProtocolError
 from car_http.dialects.bodies import Part
 from car_http.dialects.common import Caller, caller_params, given, own_params, packed, same_named
 from car_http.dialects.responses.requests import Item, conversation
@@ -86,6 +87,11 @@ class DecisionsRequest(Struct, kw_only=True):
     card: OwnDecision | None = None
 
 
+# A question's name, and its options or levels; a predicate has none.
+Labelled = tuple[str | None, Sequence[Any]]
+_SIDES = 2  # of a predicate
+
+
 class DecideJob(Struct, frozen=True):
     """Params of `decide`, and how its answers are written."""
 
@@ -116,6 +122,16 @@ def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
 def shown(value: Any) -> str:
     """Return a JSON value as the daemon shows it to a model."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def paired(labels: Sequence[Labelled], found: Decision) -> Iterator[tuple[Labelled, QuestionAnswer]]:
+    """Yield each question with its answer; raises ProtocolError for answers to other questions."""
+    if len(found.answers) != len(labels):
+        raise ProtocolError(f"the daemon sent {len(found.answers)} answers to {len(labels)} questions")
+    for question, answer in zip(labels, found.answers, strict=True):
+        if len(answer.probabilities) != (len(question[1]) or _SIDES):
+            raise ProtocolError("the daemon sent probabilities of another question")
+        yield question, answer
 
 
 def _named(param: str) -> str:
@@ -162,13 +178,12 @@ def _labels(question: Question) -> list[str | bool]:
     return []
 
 
-def _object(labels: Sequence[tuple[str | None, list[str | bool]]], found: Decision) -> dict[str, Any]:
+def _object(labels: Sequence[Labelled], found: Decision) -> dict[str, Any]:
     usage = found.usage
     return {
         "model": found.model,
         "answers": [
-            {"name": name} | _answered(answer, of_question)
-            for (name, of_question), answer in zip(labels, found.answers, strict=True)
+            {"name": name} | _answered(answer, of_question) for (name, of_question), answer in paired(labels, found)
         ],
         "usage": {
             "input_tokens": usage.prompt_tokens,

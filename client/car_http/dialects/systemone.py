@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from car_http.dialects.common import Caller, caller_params, converted, given, image_data, packed
-from car_http.dialects.decisions import DecideJob, OwnDecision, own_decision, shown
+from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_decision, paired, shown
 from car_http.problems import bad
 from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer
 from car_protocol.meta import note
@@ -222,13 +222,10 @@ def _refuse_images(request: SystemOneRequest) -> None:
             raise bad(f"questions.{name}", "an image stands in a question: put its placeholder into `state`")
 
 
-def _object(labels: Sequence[tuple[str, list[Any]]], found: Decision) -> dict[str, Any]:
+def _object(labels: Sequence[Labelled], found: Decision) -> dict[str, Any]:
     return {
         "model": found.model,
-        "answers": {
-            name: _answered(answer, of_question)
-            for (name, of_question), answer in zip(labels, found.answers, strict=True)
-        },
+        "answers": {name: _answered(answer, of_question) for (name, of_question), answer in paired(labels, found)},
         "usage": {"input_tokens": found.usage.prompt_tokens, "output_tokens": found.usage.answer_tokens},
         "x_card": {"cached_tokens": found.usage.cached_tokens, "timings": found.timings},
     }
