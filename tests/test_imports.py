@@ -44,7 +44,7 @@ ORDERS = {
         ("main",),
     ),
     ENGINE: (
-        ("batching", "grammar"),
+        ("batching", "grammar", "child"),
         ("output", "images", "stored"),
         ("prompt", "runner"),
         ("llama",),

@@ -104,6 +104,7 @@ class EngineAssembly:
         send: Callable[[FromEngine], None],
         progress: Callable[[float], None],
         backend: Backend,
+        children: Children,
         files: socket.socket | None,
     ) -> None:
         self._load = load
@@ -113,7 +114,7 @@ class EngineAssembly:
         self._commands = commands
         self._send = send
         self._files = OpenedFiles(Path(load.path))
-        self._loaded = LoadedModel(load, job, send, progress, backend)
+        self._loaded = LoadedModel(load, send, progress, backend, children)
         self._clock = time.perf_counter
         self._images: Inbox[Encode] = Inbox()
 

@@ -74,13 +74,15 @@ _DESCRIPTORS = 1024
 # More threads than all engines start; the limit counts those of the whole user, whose programs come and go.
 _MORE_THREADS = 4096
 _PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
-# Libraries with their caches and data, Python, time zones, and what drivers and llama.cpp read about the machine.
+# Libraries with their caches and data, Python, time zones.
 _SYSTEM = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/run/opengl-driver", "/proc", "/sys"),
+    *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/run/opengl-driver"),
     *("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime"),
     *("/etc/OpenCL", "/etc/vulkan", "/etc/nvidia", "/etc/alternatives"),
     *("/dev/random", "/dev/urandom", "/dev/zero"),
 )
+# What drivers and llama.cpp read about the machine.
+_MACHINE = ("/proc", "/sys")
 # Variables that point the binding at other builds of llama.cpp's libraries.
 _LIBRARIES = ("LLAMA_CPP_LIB_PATH", "MTMD_CPP_LIB")
 # Variables that have threads bound to cores.
@@ -136,6 +138,15 @@ def confine_loaded(load: Load, env: Mapping[str, str]) -> None:
         kernel_sandbox.filter_system_calls(_always_allowed(load, env))
 
 
+def confine_child() -> None:
+    """Confine a child: it reads Python's files, libraries and time zones, and writes to its socket alone."""
+    kernel_sandbox.hide_memory()
+    if kernel_sandbox.give_up_privileges():
+        kernel_sandbox.drop_capabilities()
+        kernel_sandbox.restrict_files(PathRule(path, READ) for path in (*_SYSTEM, *_python_files()))
+        kernel_sandbox.filter_system_calls()
+
+
 def _always_allowed(load: Load, env: Mapping[str, str]) -> AllowedPaths:
     allowed = AllowedPaths(0)
     if any(env.get(name) for name in _BINDING):
@@ -169,7 +180,7 @@ def _shares_gpu(env: Mapping[str, str]) -> bool:
 def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
     """Yield the files that an engine needs, and what it may do to them."""
     libraries = [*env.get("LD_LIBRARY_PATH", "").split(":"), *(env.get(name, "") for name in _LIBRARIES)]
-    for path in [*_SYSTEM, *_python_files(), *libraries, *files_of(load)]:
+    for path in [*_SYSTEM, *_MACHINE, *_python_files(), *libraries, *files_of(load)]:
         if path:
             yield PathRule(path, READ)
     yield PathRule("/dev/null", USE_DEVICE)

@@ -12,6 +12,7 @@ from car_base.ipc.ranges import line
 from car_engine.backend import Backend
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.reuse.index import Memory
+from car_engine.child.children import Children
 from car_engine.grammar.constraint import Constraints
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.library import library_build
@@ -21,7 +22,6 @@ from car_engine.llama.vision import Pixels, Vision
 from car_engine.placed_model import PlacedModel
 from car_engine.prompt.decisions import Way, way_of
 from car_engine.prompt.image_prompt import Counts
-from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate, InvalidTemplate
 from car_engine.runner.loop import ThreadCount
@@ -87,16 +87,16 @@ class LoadedModel:
     def __init__(
         self,
         load: Load,
-        job: JobProgress,
         send: Callable[[FromEngine], None],
         progress: Callable[[float], None],
         backend: Backend,
+        children: Children,
     ) -> None:
         self._load = load
-        self._job = job
         self._send = send
         self._progress = progress
         self._backend = backend
+        self._children = children
         self.no_template: str | None = None  # why the model's template cannot be used
 
     @cached_property
@@ -178,18 +178,16 @@ class LoadedModel:
             source = self.model.metadata.chat_template if path is None else Path(path).read_text(encoding="utf-8")
             if source is None:
                 return None
-            with self._job.doing(len(source)):
-                template = ChatTemplate(source, self.vocabulary, self._load.tool_style, self._load.thinking_tags)
-                template.try_out()
+            style, tags = self._load.tool_style, self._load.thinking_tags
+            return ChatTemplate(source, self.vocabulary, self._children.ask, style, tags)
         except (OSError, UnicodeDecodeError):
             raise ModelError("the chat template cannot be read") from None
         except InvalidTemplate as error:
-            self.no_template = f"the chat template is not valid Jinja: {error}"
+            self.no_template = f"the chat template {error}"
             if path is not None:
                 raise ModelError(self.no_template) from None
             self._send(Warned("model.template_invalid", {"why": line(str(error))}))
             return None
-        return template
 
     @cached_property
     def decision_template(self) -> ChatTemplate | None:
@@ -198,8 +196,7 @@ class LoadedModel:
         if source is None:
             return None
         try:
-            with self._job.doing(len(source)):
-                return ChatTemplate(source, self.vocabulary, begins=False)
+            return ChatTemplate(source, self.vocabulary, self._children.ask, name="decision", begins=False)
         except InvalidTemplate as error:
             self._send(Warned("model.template_invalid", {"why": line(str(error))}))
             return None

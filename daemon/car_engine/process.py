@@ -48,6 +48,8 @@ from car_base.ipc.frames import (
 from car_base.ipc.ranges import line
 from car_base.ipc.types import ENGINE_FAILED
 from car_engine.backend import Backend, ggml_backend
+from car_engine.child.children import Children
+from car_engine.child.frames import ChildSettings
 from car_engine.confinement import STACK_BYTES, confine, confine_loaded
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Jobs, QueuedJob
@@ -128,11 +130,15 @@ class HeartbeatTimer:
 
 
 class EngineProcess:
-    """Load one model, then pass commands to the threads until the daemon quits or is gone."""
+    """Load one model, then pass commands to the threads until the daemon quits or is gone.
+
+    `children` is the socket of the server that forks its children.
+    """
 
     def __init__(
         self,
         daemon: socket.socket,
+        children: socket.socket,
         backend: Callable[[], Backend] = ggml_backend,
         files: socket.socket | None = None,
     ) -> None:
@@ -140,6 +146,7 @@ class EngineProcess:
         for each in (daemon, files):
             if each is not None:
                 each.set_inheritable(False)
+        self._children = Children(children)
         self._daemon = daemon
         self._files = files  # to the daemon, which writes the files of cells
         self._backend = backend
@@ -198,6 +205,7 @@ class EngineProcess:
                 case FindDevices():
                     self._sender.send(Devices(self._found_devices()))
                 case Load():
+                    self._children.start(ChildSettings(sandbox=message.sandbox != "off"))
                     self._sandbox = confine(message, os.environ)
                     self._start("loader", partial(self._load, message))
                 case Quit():
@@ -231,7 +239,15 @@ class EngineProcess:
         return_blocks(_RETURNED_BYTES)
         try:
             engine = EngineAssembly(
-                load, self._jobs, self._job, self._commands, send, in_steps(send), self._backend(), self._files
+                load,
+                self._jobs,
+                self._job,
+                self._commands,
+                send,
+                in_steps(send),
+                self._backend(),
+                self._children,
+                self._files,
             ).assembled()
         except ModelError as error:
             send(LoadFailed(line(str(error))))

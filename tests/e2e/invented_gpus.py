@@ -28,6 +28,7 @@ from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.sockets.own_socket import OwnSocket
 from car_daemon.telemetry import logs
 from car_engine.backend import Backend, ggml_backend
+from car_engine.child_server import start_child_server
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel, ModelError
 from car_engine.process import EngineProcess
@@ -137,7 +138,11 @@ if __name__ == "__main__":
         _serve(sys.argv[2], sys.argv[4])
     else:
         invented = Gpus(Path(os.environ[FOLDER]))
+        daemon = int(sys.argv[1])
+        children = start_child_server([int(each) for each in sys.argv[1:]])
         engine = EngineProcess(
-            socket.socket(fileno=int(sys.argv[1])), lambda: Backend(invented.read, invented.open, invented.open_context)
+            socket.socket(fileno=daemon),
+            children,
+            lambda: Backend(invented.read, invented.open, invented.open_context),
         )
         os._exit(engine.serve())

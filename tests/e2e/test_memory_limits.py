@@ -28,12 +28,10 @@ pytestmark = pytest.mark.slow
 
 WORST_GAP_S = 2.0  # of a stream of another model, or a quarter of the whole on a busy machine
 LEAST_MARGIN = 256 << 20
-# The bounds of the template's own sandbox and of schemas, which are the first line, are as good as absent.
+# The bounds of schemas, which are the first line, are as good as absent.
 NO_FIRST_LINE = """
 from car_engine.grammar import schema
-from car_engine.prompt import template_memory
 schema._MERGED_PATTERNS_MAX = 1000
-template_memory._BUDGET_BYTES = 1 << 60
 """
 TEMPLATE = """{% if messages[0].content == 'large' %}{{ ('a' * 10000000000)[:9] }}
 {% elif messages[0].content == 'many' %}{% set held = namespace(all=[]) %}
@@ -93,27 +91,17 @@ def odd(text: str) -> Json:
     return {"model": "odd", "messages": conversation(text), "max_tokens": 2, "ignore_eos": True}
 
 
-def test_a_template_that_asks_for_more_than_the_margin_is_refused_and_its_engine_lives(folder: Path) -> None:
+@pytest.mark.parametrize("asked", ["large", "many"])
+def test_a_template_that_takes_too_much_memory_is_refused_and_its_engine_lives(folder: Path, asked: str) -> None:
     with hosting(folder) as daemon, daemon.connect() as client, daemon.connect() as other:
         stream = other.send("infer_stream", endless(model="odd", max_tokens=1000))
         other.first_chunk(stream)
-        data = client.call("infer", odd("large"))["error"]["data"]
-        assert (data["reason"], data["why"]) == ("invalid_params", "line 1: it takes too much memory")
+        data = client.call("infer", odd(asked))["error"]["data"]
+        assert (data["reason"], data["param"]) == ("invalid_params", "messages")
+        assert "the chat template takes more than 2 s of a core, or more than 512 MiB" in data["why"]
         assert client.result("infer", odd("small"))["usage"]["completion_tokens"] == 2
         assert other.response(stream)["result"]["usage"]["completion_tokens"] == 1000
         assert engine_of(client, "odd")["restarts"] == 0
-
-
-def test_a_template_that_fills_the_memory_of_its_engine_affects_no_other_request(folder: Path) -> None:
-    with hosting(folder) as daemon, daemon.connect() as client, daemon.connect() as other:
-        client.result("infer", odd("small"))
-        filling = client.send("infer", odd("many"))
-        beside = [other.send("infer", endless(model="odd", max_tokens=300)) for _ in range(3)]
-        assert other.result("infer", greedy(KNOWN[0]))["text"] == KNOWN[0].answer
-        # The thread that finds no memory left is that of the template, or another one, which ends the engine.
-        assert client.response(filling)["error"]["data"]["reason"] in ("invalid_params", "engine_lost")
-        assert [other.response(each)["result"]["usage"]["completion_tokens"] for each in beside] == [300] * 3
-        assert engine_of(client, "odd")["restarts"] <= 2
 
 
 def test_a_grammar_that_fills_the_memory_of_its_engine_is_given_up_and_other_requests_do_not_notice(

@@ -32,6 +32,8 @@ _SIGNAL_ABI = 6
 PROBE = """
 import ctypes, fcntl, json, os, resource, signal, socket, sys, threading
 from pathlib import Path
+from car_engine.child_server import start_child_server
+children = start_child_server([int(sys.argv[1])])
 from msgspec import structs
 from car_engine.backend import ggml_backend
 from car_engine.process import EngineProcess
@@ -125,7 +127,7 @@ def backend():
 
     return real._replace(open_model=open_model)
 
-engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])), backend)
+engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])), children, backend)
 code = engine.serve()
 tried.wait(120)
 attempt("intake")

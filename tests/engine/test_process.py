@@ -70,7 +70,7 @@ FAILING = """
 import os, socket, sys
 from car_engine.process import EngineProcess
 os.close(2)
-engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])))
+engine = EngineProcess(socket.socket(fileno=int(sys.argv[1])), socket.socketpair()[0])
 def fail():
     raise MemoryError("of a prompt")
 engine._start("loop", fail) if sys.argv[2] == "thread" else setattr(engine, "_intake", fail)

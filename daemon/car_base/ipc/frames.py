@@ -462,13 +462,12 @@ class StepDone(Struct, frozen=True, tag=True):
 class RunningJob(Struct, frozen=True, array_like=True):
     """The job at which the tokenizer thread is: its age, the size of its input, its request.
 
-    Its age is the time for which it worked, or a sixth of the time that passed if that is more. Without a key it is the
-    chat template's, which a load compiles and tries.
+    Its age is the time for which it worked, or a sixth of the time that passed if that is more.
     """
 
     age_ms: Measure
     input_bytes: Count
-    key: Key | None = None
+    key: Key
 
 
 class JobBegun(Struct, frozen=True, tag=True):

@@ -51,7 +51,7 @@ class HealthLimits(Struct, frozen=True, kw_only=True):
 class Hang(NamedTuple):
     """The part of an engine for which it is killed, why, and the request at which it hangs if that is known."""
 
-    part: Literal["heartbeat", "step", "job", "template", "file"]
+    part: Literal["heartbeat", "step", "job", "file"]
     why: str
     key: int | None = None
 
@@ -115,8 +115,6 @@ class HealthCheck:
         age_s, limit_s = job.age_ms / 1000, self._limits.job_s * max(1.0, job.input_bytes / _MIB)
         if age_s <= limit_s:
             return None
-        if job.key is None:
-            return Hang("template", f"the chat template has been tried for {age_s:.1f} s, the limit is {limit_s:g} s")
         return Hang("job", f"preparing a request has lasted {age_s:.1f} s, the limit is {limit_s:g} s", job.key)
 
 

@@ -94,14 +94,12 @@ class RestartPolicy:
     def died_loading(self, status: int, cause: str | None) -> bool:
         """Return whether a load died of this cause before, or crashed otherwise packed: another try would end alike.
 
-        So would that of a chat template which did not end: its limit is some thousand times what templates take.
-
         A crash is a cause too; it toggles packing, since packed weights crash on some CPUs.
         """
         crashed = status in _CRASHES
         if cause is None and crashed:
             cause = f"signal {-status}"
-        repeated = cause == "template" or (cause, self.packed) in self._load_causes
+        repeated = (cause, self.packed) in self._load_causes
         if cause is not None:
             self._load_causes.add((cause, self.packed))
         if crashed:

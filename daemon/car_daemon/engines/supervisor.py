@@ -254,7 +254,7 @@ class EngineSupervisor:
         cause = life.defect if life.hang is None else life.hang.part
         packed = self._restarts.packed
         if self._restarts.died_loading(status, cause):
-            self.load_failed(f"the load {ending}" if cause == "template" else f"{DIED_ALIKE}; the last one {ending}")
+            self.load_failed(f"{DIED_ALIKE}; the last one {ending}")
         elif packed and not self._restarts.packed:
             log.warning("engine.unpacked", model=self._entry.name, device=self._replica.device)
 

@@ -1,8 +1,6 @@
 """Conversations into prompts: rendered by the model's chat template, with positions for their images."""
 
-from collections.abc import Callable
 from collections.abc import Sequence as Rows
-from functools import partial
 from typing import NamedTuple, Protocol
 
 from car_base.ipc.frames import Chat, ImageSlot, Reading
@@ -36,12 +34,12 @@ class Template(Protocol):
         """The syntax of the model's thoughts and calls."""
         ...
 
-    def render(self, chat: Chat, check: Callable[[int], None]) -> Rendered:
-        """Return the conversation's tokens; raises Refusal, and what `check` raises for the number of bytes."""
+    def render(self, chat: Chat, limit: ContextLimit, max_tokens: int | None) -> Rendered:
+        """Return the conversation's tokens; raises Refusal."""
         ...
 
-    def render_images(self, prompt: ImagePrompt, check: Callable[[int], None]) -> Rendered:
-        """Return the tokens of a conversation with images; raises as `render` does."""
+    def render_images(self, prompt: ImagePrompt, limit: ContextLimit, max_tokens: int | None) -> Rendered:
+        """Return the tokens of a conversation with images; raises Refusal."""
         ...
 
 
@@ -86,14 +84,13 @@ class Conversations:
             raise _lacks("tools", _UNREAD)
         if chat.reasoning == "on" and "thinking" not in template.abilities:
             raise _lacks("thinking", _THOUGHTLESS)
-        check = partial(self.limit.check_bytes, max_tokens=max_tokens)
         # The texts that every template shows.
         texts = [message.text for message in chat.messages] + [tool.function.description for tool in chat.tools]
-        check(sum(len(text.encode()) for text in texts))
+        self.limit.check_bytes(sum(len(text.encode()) for text in texts), max_tokens)
         if any(message.media for message in chat.messages):
             rendered, images = self._with_images(chat, template, max_tokens)
         else:
-            rendered, images = template.render(chat, check), []
+            rendered, images = template.render(chat, self.limit, max_tokens), []
         if not rendered.tokens:
             raise Refusal("invalid_params", param="messages")
         return Prompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
@@ -108,7 +105,7 @@ class Conversations:
         prompt = take_images(chat, self._counts, 2 * self.limit.tokens)
         if prompt is None:
             raise self.limit.exceeded(None, max_tokens)
-        rendered = template.render_images(prompt, partial(self.limit.check_bytes, max_tokens=max_tokens))
+        rendered = template.render_images(prompt, self.limit, max_tokens)
         places = zip(rendered.starts, map(len, prompt.placeholders), prompt.files, prompt.audio, strict=True)
         images = [ImageSlot(*place) for place in places]
         return rendered, sorted(images, key=lambda image: image.start)

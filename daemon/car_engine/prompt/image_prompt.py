@@ -5,7 +5,6 @@ tokens, placeholders: numbers below 0 that follow from the image's bytes.
 """
 
 import re
-import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +18,11 @@ from car_base.ipc.frames import Chat
 from car_base.ipc.refusal import Refusal
 from car_engine.images.audio_file import check_seconds, read_audio
 from car_engine.images.image_file import ImageError, MediaError, Size, decode_base64, read_image
+from car_engine.prompt.special_token_escaper import new_secret
 from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
 from car_protocol.limits import MAX_IMAGE_PIXELS, MAX_IMAGES
 
-# A noncharacter that SpecialTokenEscaper does not use; digits have no other case.
+# A noncharacter that SpecialTokenEscaper does not use.
 _EDGE = "\U0001fffe"
 
 
@@ -118,11 +118,6 @@ def _check_pixels(pixels: int) -> None:
     if pixels > MAX_IMAGE_PIXELS:
         message = f"the images of the request have {pixels:,} pixels, max_image_pixels is {MAX_IMAGE_PIXELS:,}"
         raise ImageError(f"{message}: send fewer or smaller ones")
-
-
-def new_secret() -> str:
-    """Return the part that the markers of one conversation share: 128 random bits as digits."""
-    return str(secrets.randbits(128))
 
 
 def marker(image: int, secret: str) -> str:

@@ -27,11 +27,11 @@ class _Begun(NamedTuple):
     worked: Clock
     worked_at: float  # that clock's time at the beginning
     input_bytes: int
-    key: int | None
+    key: int
 
 
 class JobProgress:
-    """The tokenizer's and the loader's part of a heartbeat; written by these threads, read by the intake thread.
+    """The tokenizer's part of a heartbeat; written by its thread, read by the intake thread.
 
     Each job is sent when it begins, too: one call into C, as for a regular expression, may stop all threads at once.
     """
@@ -48,8 +48,8 @@ class JobProgress:
         self._begun: _Begun | None = None  # None between jobs
 
     @contextmanager
-    def doing(self, input_bytes: int, key: int | None = None) -> Iterator[None]:
-        """Count the block as one job of this thread; without a key it is the chat template's."""
+    def doing(self, input_bytes: int, key: int) -> Iterator[None]:
+        """Count the block as one job of this thread."""
         worked = self._clock_of_thread()
         self._begun = _Begun(self._clock(), worked, worked(), input_bytes, key)
         self._send(JobBegun(RunningJob(0.0, input_bytes, key)))

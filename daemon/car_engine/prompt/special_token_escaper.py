@@ -1,6 +1,7 @@
 """Control tokens in a client's text, kept apart from a template's own by invisible marks."""
 
 import re
+import secrets
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
@@ -86,6 +87,11 @@ class SpecialTokenEscaper:
         """Return whether the words contain a control token or end with the beginning of one."""
         places = [begin.start() for begin in self._begins.finditer(words)]
         return any(words[place:] in self._prefixes or self._length_at(words, place) for place in places)
+
+
+def new_secret() -> str:
+    """Return the part that the marks of one conversation share: 128 random bits as digits, which have one case."""
+    return str(secrets.randbits(128))
 
 
 def _one_of(words: Iterable[str]) -> str:

@@ -1,34 +1,20 @@
-"""The chat template of a model; control tokens in a client's texts stay plain text."""
+"""The chat template of a model: chats, which a child renders, into tokens."""
 
+import sys
 from collections.abc import Callable
-from contextlib import suppress
-from datetime import datetime
-from functools import partial
-from typing import Any, NamedTuple, Protocol
-
-import msgspec
-from msgspec.structs import replace
+from typing import NamedTuple, Protocol
 
 from car_base.ipc.frames import Chat
 from car_base.ipc.refusal import Refusal
 from car_base.ipc.template_syntax import abilities_of
 from car_base.ipc.types import Tags, ToolStyle
+from car_engine.child.children import ChildLost
+from car_engine.child.frames import Answer, Invalid, Job, Opened, OpenTemplate, Render, Segments, expected
 from car_engine.output.format import detect
-from car_engine.prompt.image_prompt import ImagePrompt, Slot, new_secret, split_at_markers
-from car_engine.prompt.rendering.writer import TemplateWriter
-from car_engine.prompt.sandbox import local_now
-from car_engine.prompt.special_token_escaper import SpecialTokenEscaper
-from car_engine.prompt.template_fault import template_fault
-from car_protocol.conversation import Message
+from car_engine.prompt.context_limit import ContextLimit
+from car_engine.prompt.image_prompt import ImagePrompt, Slot, split_at_markers
 
-# A template is code of some kilobytes; its compilation takes a thousand times its size.
-_MOST_SOURCE = 512 * 1024
-# Members of a chat beside its messages, with their empty values.
-_OPTIONAL: dict[str, Any] = {"template_args": {}, "tools": []}
-_RESERVED = ("messages", "tools")
-# Variables in which templates read tools.
-_TOOLS = ("tools", "functions")
-_SHORT = Chat(messages=[Message("user", "Hi")])
+_UNLIMITED = ContextLimit(sys.maxsize, 1)
 
 
 class Vocabulary(Protocol):
@@ -64,14 +50,7 @@ class Vocabulary(Protocol):
 
 
 class InvalidTemplate(Exception):
-    """A source that cannot be compiled; the message has jinja's own words and the line."""
-
-
-class TemplateError(Refusal):
-    """A chat that the template refuses; `param` is the member of the request at fault, `why` is jinja's own message."""
-
-    def __init__(self, param: str, why: str | None = None) -> None:
-        super().__init__("invalid_params", param=param, **({} if why is None else {"why": why}))
+    """A source that cannot be used; the message goes on after "the chat template"."""
 
 
 class Rendered(NamedTuple):
@@ -87,81 +66,82 @@ class Rendered(NamedTuple):
     tail: int = 1
 
 
-class _End(NamedTuple):
-    """The end of a prompt: inside a thought, or after the beginning of a message's header."""
-
-    inside: bool
-    begun: str
-
-
 class ChatTemplate:
-    """Renders chats into tokens; raises InvalidTemplate for a source that cannot be compiled.
+    """Renders chats into tokens; raises InvalidTemplate for a source that cannot be used.
 
-    A configured `style` of calls and `tags` of thoughts override those that the template shows. Without
-    `begins` a text gets no begin token that the template does not write.
+    `ask` has a child do a job, and raises ChildLost; the child knows the template by `name`. A configured `style` of calls
+    and `tags` of thoughts override the template's own. Without `begins` a text gets no begin token that the template does
+    not write.
     """
 
     def __init__(
         self,
         source: str,
         vocabulary: Vocabulary,
+        ask: Callable[[Job], Answer],
         style: ToolStyle | None = None,
         tags: Tags | None = None,
-        now: Callable[[], datetime] = local_now,
         *,
+        name: str = "chat",
         begins: bool = True,
     ) -> None:
-        if len(source) > _MOST_SOURCE:
-            raise InvalidTemplate(f"it has {len(source):,} characters, the limit is {_MOST_SOURCE:,}")
-        texts = {"bos_token": vocabulary.text_of(vocabulary.begin), "eos_token": vocabulary.text_of(vocabulary.end)}
-        try:
-            self._writer = TemplateWriter(source, texts, now)
-        except Exception as error:  # noqa: BLE001 - Python's own compiler refuses what jinja accepts, and both recurse
-            raise InvalidTemplate(template_fault(error)) from None
         self.format = detect(source, style, tags)
         self._source = source
         self._vocabulary = vocabulary
         self._adds_begin = begins and vocabulary.adds_begin
-        self._escaper = SpecialTokenEscaper(vocabulary.specials, self._writer.literals)
+        self._ask = ask
+        self._name = name
+        family = self.format.family
+        opening = OpenTemplate(
+            name,
+            source,
+            vocabulary.text_of(vocabulary.begin),
+            vocabulary.text_of(vocabulary.end),
+            vocabulary.specials,
+            self.format.thinking,
+            family.header.start if family is not None and family.header is not None else None,
+        )
+        try:
+            opened = ask(opening)
+        except ChildLost as lost:
+            raise InvalidTemplate(f"takes {lost}, for a short chat: set another one") from None
+        if isinstance(opened, Invalid):
+            raise InvalidTemplate(f"is not valid Jinja: {opened.why}")
+        found = expected(Opened, opened)
+        self.takes_tools = found.takes_tools
+        self._asking = found.asking
 
     @property
     def abilities(self) -> list[str]:
         """`tools` and `thinking`, by the template's source."""
         return abilities_of(self._source, self.format.tools, self.format.thinking)
 
-    @property
-    def takes_tools(self) -> bool:
-        """True if the template reads tools."""
-        return not self._writer.reads.names.isdisjoint(_TOOLS)
+    def render(self, chat: Chat, limit: ContextLimit = _UNLIMITED, max_tokens: int | None = None) -> Rendered:
+        """Return the chat's tokens, ready for the assistant's turn; raises Refusal."""
+        segments = self._segments(chat, limit.most_bytes, typed=False)
+        limit.check_bytes(segments.size, max_tokens)
+        tokens = [token for text, parse in segments.pieces for token in self._cut(text, parse_special=parse)]
+        return Rendered(
+            self._begun(tokens), segments.inside, begun=segments.begun, tail=self._tail(chat, segments.pieces)
+        )
 
-    def try_out(self) -> None:
-        """Render a short chat, because a template that does not end is better found by a load than by a request."""
-        with suppress(Refusal):
-            self.render(_SHORT)
-
-    def render(self, chat: Chat, check: Callable[[int], None] = lambda _: None) -> Rendered:
-        """Return the chat's tokens, ready for the assistant's turn; raises TemplateError.
-
-        `check` gets the number of bytes to tokenize, and may raise.
-        """
-        segments, end = self._segments(chat, check, typed=False)
-        tokens = [token for text, parse in segments for token in self._cut(text, parse_special=parse)]
-        return Rendered(self._begun(tokens), end.inside, begun=end.begun, tail=self._tail(chat, segments))
-
-    def render_images(self, prompt: ImagePrompt, check: Callable[[int], None] = lambda _: None) -> Rendered:
-        """Return a chat's tokens with the placeholders of its images; raises Refusal where an image has no place."""
+    def render_images(
+        self, prompt: ImagePrompt, limit: ContextLimit = _UNLIMITED, max_tokens: int | None = None
+    ) -> Rendered:
+        """Return a chat's tokens with the placeholders of its images; raises Refusal if an image has no place."""
         try:
-            return self._placed(prompt, check, typed=False)
+            return self._placed(prompt, limit, max_tokens, typed=False)
         except Refusal:
             # Some templates show images only where content is a list of parts.
-            return self._placed(prompt, check, typed=True)
+            return self._placed(prompt, limit, max_tokens, typed=True)
 
-    def _placed(self, prompt: ImagePrompt, check: Callable[[int], None], *, typed: bool) -> Rendered:
-        segments, end = self._segments(prompt.chat, lambda size: check(size - prompt.marker_bytes), typed=typed)
+    def _placed(self, prompt: ImagePrompt, limit: ContextLimit, max_tokens: int | None, *, typed: bool) -> Rendered:
+        segments = self._segments(prompt.chat, limit.most_bytes + prompt.marker_bytes, typed=typed)
+        limit.check_bytes(segments.size - prompt.marker_bytes, max_tokens)
         tokens: list[int] = []
         starts = [0] * len(prompt.files)
-        pieces = split_at_markers(segments, len(prompt.files), prompt.secret)
-        check(sum(len(piece.text.encode()) for piece in pieces if not isinstance(piece, Slot)))
+        pieces = split_at_markers(segments.pieces, len(prompt.files), prompt.secret)
+        limit.check_bytes(sum(len(piece.text.encode()) for piece in pieces if not isinstance(piece, Slot)), max_tokens)
         for piece in pieces:
             if isinstance(piece, Slot):
                 starts[piece.image] = len(tokens)
@@ -170,56 +150,16 @@ class ChatTemplate:
                 tokens += self._cut(piece.text, parse_special=piece.parse_special)
         begun = self._begun(tokens)
         before = len(begun) - len(tokens)
-        return Rendered(
-            begun, end.inside, [before + start for start in starts], end.begun, self._tail(prompt.chat, segments)
-        )
+        tail = self._tail(prompt.chat, segments.pieces)
+        return Rendered(begun, segments.inside, [before + start for start in starts], segments.begun, tail)
 
-    def _segments(
-        self, chat: Chat, check: Callable[[int], None], *, typed: bool
-    ) -> tuple[list[tuple[str, bool]], _End]:
-        """Return the rendered pieces, whether control tokens count in each, and how they end.
-
-        `check` gets the size of the text before it is cut into pieces, which take many times its memory.
-        """
-        if any(name in chat.template_args for name in _RESERVED):
-            raise TemplateError("template_args")
-        # Lower case, because escapes in a call's arguments or in a literal may be of either case.
-        mark = self._escaper.free_mark((msgspec.json.encode(chat).decode() + self._source).lower())
-        if mark is None:
-            raise TemplateError("messages")
-        # A marker at the end of the last message's text shows where a template goes on after it.
-        secret = new_secret() if chat.continue_last else None
+    def _segments(self, chat: Chat, most_bytes: int, *, typed: bool) -> Segments:
+        """Return the rendered pieces, without pieces if they have more bytes."""
         try:
-            escape = partial(self._escaper.escape, mark=mark)
-            text = self._writer.text(chat if secret is None else _ending_in(chat, secret), escape, typed=typed)
-        except Exception as error:
-            raise TemplateError(self._fault(chat, mark), template_fault(error, mark)) from error
-        check(_size_without(text, mark))
-        thinking = self.format.thinking
-        if secret is not None:
-            text, shown, _ = text.rpartition(secret)
-            if not shown:
-                raise TemplateError("continue_last", "the chat template does not end with the last message")
-            last = chat.messages[-1].text
-            inside = thinking is not None and last.rfind(thinking.open) > last.rfind(thinking.close)
-            return list(self._escaper.segments(text, mark)), _End(inside, "")
-        inside = thinking is not None and text.rstrip().endswith(thinking.open)
-        if thinking is not None and inside and chat.reasoning == "off":
-            # As the templates of models that may skip thinking do.
-            text, inside = f"{text.rstrip()}\n\n{thinking.close}\n\n", False
-        header = self.format.family.header if self.format.family is not None else None
-        begun = header.start if header is not None and text.endswith(header.start) else ""
-        return list(self._escaper.segments(text, mark)), _End(inside, begun)
-
-    def _fault(self, chat: Chat, mark: str) -> str:
-        """Return the member without which the template takes the chat."""
-        for member, nothing in _OPTIONAL.items():
-            if getattr(chat, member):
-                # A template is the model's code and may raise anything.
-                with suppress(Exception):
-                    self._writer.text(replace(chat, **{member: nothing}), partial(self._escaper.escape, mark=mark))
-                    return member
-        return "messages"
+            return expected(Segments, self._ask(Render(self._name, chat, most_bytes, typed)))
+        except ChildLost as lost:
+            why = f"the chat template takes {lost}, for these messages: send shorter ones, or set another template"
+            raise Refusal("invalid_params", param="messages", why=why) from None
 
     def _cut(self, text: str, *, parse_special: bool) -> list[int]:
         return self._vocabulary.tokenize(text, add_special=False, parse_special=parse_special)
@@ -227,7 +167,7 @@ class ChatTemplate:
     def _tail(self, chat: Chat, segments: list[tuple[str, bool]]) -> int:
         """Return the number of tokens at the end that ask for an answer, at least 1."""
         text, own = segments[-1] if segments else ("", False)
-        asking = "" if chat.continue_last else self._writer.asking
+        asking = "" if chat.continue_last else self._asking
         _, found, rest = text.rpartition(asking) if own and asking else ("", "", "")
         return max(1, len(self._cut(found + rest, parse_special=True)))
 
@@ -235,15 +175,3 @@ class ChatTemplate:
         """Return the tokens with the model's begin token, where every text has to begin with it."""
         begin = self._vocabulary.begin
         return [begin, *tokens] if self._adds_begin and tokens[:1] != [begin] else tokens
-
-
-def _size_without(text: str, mark: str) -> int:
-    """Return the bytes of a text without its marks; a character has at most two, unless the template adds some."""
-    marks = text.count(mark)
-    return max(len(text.encode()) - marks * len(mark.encode()), marks // 2)
-
-
-def _ending_in(chat: Chat, secret: str) -> Chat:
-    """Return the chat with a secret after the text of its last message."""
-    last = chat.messages[-1]
-    return replace(chat, messages=[*chat.messages[:-1], replace(last, content=last.text + secret)])

@@ -99,12 +99,6 @@ def test_a_job_may_take_five_seconds_for_every_mib_of_its_input() -> None:
         assert health.look(0.0) == Hang("job", why, 7)
 
 
-def test_a_chat_template_that_a_load_tries_has_the_same_limit() -> None:
-    health = HealthCheck(LIMITS, 0.0)
-    health.beat(Heartbeat(0, 0.0, {}, RunningJob(5100.0, 100)), 0.0)
-    assert health.look(0.0) == Hang("template", "the chat template has been tried for 5.1 s, the limit is 5 s")
-
-
 def test_the_request_being_prepared_is_suspected_of_a_silence() -> None:
     health = loaded()
     health.beat(Heartbeat(1, 0.0, {}, RunningJob(100.0, 100, 7)), 0.0)

@@ -371,17 +371,6 @@ async def test_an_engine_that_hangs_at_a_request_is_killed_and_its_loss_names_th
         assert (first.killed, world.events, world.suspects) == (True, ["ready", "lost"], [3])
 
 
-async def test_a_load_whose_chat_template_does_not_end_is_tried_once_and_no_more() -> None:
-    async with supervised() as world:
-        engine = await world.next_engine()
-        engine.receive(Heartbeat(0, 0.0, {}, RunningJob(5_500.0, 100)))
-        await world.becomes("failed")
-        assert world.entry.reason == (
-            "the load was ended by the daemon: the chat template has been tried for 5.5 s, the limit is 5 s"
-        )
-        assert world.engines.empty()
-
-
 async def test_an_engine_that_finds_its_weights_overwritten_is_ended_and_no_request_is_blamed() -> None:
     with capture_logs() as logs:
         async with supervised() as world:

@@ -8,7 +8,7 @@ from car_engine.llama.model import LlamaModel
 from car_engine.llama.tokens import Vocabulary
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.conversation import Message, TextPart
-from tests.engine.prompt.chats import chat, user
+from tests.engine.prompt.chats import chat, opened, user
 
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
@@ -18,7 +18,7 @@ PLAIN = "{% for message in messages %}{{ message.content }}{% endfor %}"
 def template(model: LlamaModel, vocabulary: Vocabulary) -> ChatTemplate:
     """The guide model's own template."""
     assert model.metadata.chat_template is not None
-    return ChatTemplate(model.metadata.chat_template, vocabulary)
+    return opened(model.metadata.chat_template, vocabulary)
 
 
 def controls(vocabulary: Vocabulary, tokens: list[int]) -> list[int]:
@@ -74,5 +74,5 @@ def test_no_message_adds_a_control_token(template: ChatTemplate, vocabulary: Voc
 
 def test_the_templates_own_control_tokens_are_parsed(vocabulary: Vocabulary) -> None:
     special = vocabulary.specials[0]
-    tokens = ChatTemplate(special + PLAIN, vocabulary).render(chat(*user("hi"))).tokens
+    tokens = opened(special + PLAIN, vocabulary).render(chat(*user("hi"))).tokens
     assert controls(vocabulary, tokens)[-1] == vocabulary.tokenize(special, add_special=False, parse_special=True)[0]

@@ -24,7 +24,6 @@ from car_engine.llama.label_readout import LabelReadout
 from car_engine.llama.model import LlamaModel
 from car_engine.llama.sampler import Logprobs
 from car_engine.llama.tokens import Vocabulary
-from car_engine.prompt.template import ChatTemplate
 from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
@@ -36,6 +35,7 @@ from car_protocol.conversation import Message
 from car_protocol.infer import GenerationOptions
 from tests.engine.fakes import FakeClock, FakeEmbedder
 from tests.engine.llama.conftest import MakeContext, chains_of
+from tests.engine.prompt.chats import opened
 
 QUESTIONS = Path(__file__).parents[3] / "tools" / "guide" / "questions.toml"
 SEQUENCES = 4
@@ -134,7 +134,7 @@ def entries() -> list[dict[str, str]]:
 def prompts(model: LlamaModel, vocabulary: Vocabulary, entries: list[dict[str, str]]) -> list[list[int]]:
     """Trained questions as conversations: some alone, some after others, so that their lengths differ."""
     assert model.metadata.chat_template is not None
-    template = ChatTemplate(model.metadata.chat_template, vocabulary)
+    template = opened(model.metadata.chat_template, vocabulary)
     made = []
     for place, entry in enumerate(entries):
         before = entries[: place % 3]

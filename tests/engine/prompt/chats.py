@@ -3,14 +3,16 @@
 # DeepSeek writes its control tokens with a wide bar.
 # ruff: noqa: RUF001
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from car_base.ipc.frames import Chat
-from car_engine.prompt.template import ChatTemplate
+from car_engine.preparation import Preparation
+from car_engine.prompt.rendering.environment import local_now
+from car_engine.prompt.template import ChatTemplate, Vocabulary
 from car_protocol.conversation import Function, FunctionCall, Message, Tool, ToolCall
 from tests.engine.prompt.fakes import FakeVocabulary
 
@@ -43,11 +45,16 @@ FAMILIES = list(_VOCABULARIES)
 WITH_TOOLS: list[Family] = ["llama3", "mistral", "phi4", "qwen3", "deepseek_r1"]
 
 
+def opened(source: str, vocabulary: Vocabulary, now: Callable[[], datetime] = local_now) -> ChatTemplate:
+    """Return a template that is rendered in this process, as a child renders it."""
+    return ChatTemplate(source, vocabulary, Preparation(now).answer)
+
+
 @cache
 def family(name: Family) -> tuple[ChatTemplate, FakeVocabulary]:
     """Return the template of a model family, and its control tokens."""
     source = (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
-    return ChatTemplate(source, _VOCABULARIES[name], now=lambda: TODAY), _VOCABULARIES[name]
+    return opened(source, _VOCABULARIES[name], lambda: TODAY), _VOCABULARIES[name]
 
 
 def chat(*messages: Message, **members: Any) -> Chat:

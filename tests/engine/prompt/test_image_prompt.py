@@ -15,12 +15,12 @@ from car_engine.prompt.image_prompt import (
     Slot,
     Text,
     marker,
-    new_secret,
     split_at_markers,
     take_images,
     with_markers,
 )
-from car_engine.prompt.sandbox import chat_environment, local_now
+from car_engine.prompt.rendering.environment import chat_environment, local_now
+from car_engine.prompt.special_token_escaper import new_secret
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
 from tests.engine.images.pictures import png

@@ -90,15 +90,15 @@ class FakeTemplate:
         self.abilities = ["thinking"] if self.format.thinking else []
         self._inside = inside
 
-    def render(self, chat: Chat, check: Callable[[int], None]) -> Rendered:
+    def render(self, chat: Chat, limit: ContextLimit, max_tokens: int | None) -> Rendered:
         """Render a conversation, in full with the reasoning in it."""
         text = chat.messages[0].text
-        check(sum(len(message.text + (message.reasoning or "")) for message in chat.messages))
+        limit.check_bytes(sum(len(message.text + (message.reasoning or "")) for message in chat.messages), max_tokens)
         if text == "no":
             raise Refusal("invalid_params", param="messages")
         return Rendered([] if text == "nothing" else [7] * len(chat.messages), self._inside)
 
-    def render_images(self, prompt: ImagePrompt, check: Callable[[int], None]) -> Rendered:
+    def render_images(self, prompt: ImagePrompt, limit: ContextLimit, max_tokens: int | None) -> Rendered:
         """Render a conversation with images: they alone."""
         tokens = [token for placeholder in prompt.placeholders for token in placeholder]
         return Rendered(tokens, self._inside, [0])
@@ -447,7 +447,7 @@ def test_a_job_whose_thread_has_ended_does_not_run() -> None:
         raise OSError
 
     progress = JobProgress(lambda _: None, clock_of_thread=lambda: chain_clock([0.0], ended))
-    with progress.doing(1):
+    with progress.doing(1, 7):
         assert progress.running(0.0) is None
 
 

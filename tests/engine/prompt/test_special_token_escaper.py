@@ -11,7 +11,19 @@ from car_base.ipc.frames import Chat
 from car_engine.prompt.special_token_escaper import SpecialTokenEscaper
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.conversation import Message
-from tests.engine.prompt.chats import FAMILIES, WITH_TOOLS, Family, call, calls, chat, family, result, tool, user
+from tests.engine.prompt.chats import (
+    FAMILIES,
+    WITH_TOOLS,
+    Family,
+    call,
+    calls,
+    chat,
+    family,
+    opened,
+    result,
+    tool,
+    user,
+)
 from tests.engine.prompt.fakes import FakeVocabulary
 
 MARK = "\ufdd0"
@@ -64,7 +76,7 @@ CUTS = [
 def with_treatment(treatment: str, vocabulary: FakeVocabulary) -> ChatTemplate:
     """Return a template that does this to two messages, between control tokens of its own."""
     names = "{%- set c, d = messages[0].content, messages[1].content -%}"
-    return ChatTemplate(f"{names}<s>{{{{ {treatment} }}}}</s>[INST]{{{{ {treatment} }}}}[x]§", vocabulary)
+    return opened(f"{names}<s>{{{{ {treatment} }}}}</s>[INST]{{{{ {treatment} }}}}[x]§", vocabulary)
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)

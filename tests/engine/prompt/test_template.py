@@ -1,13 +1,16 @@
 """Chats into tokens: control tokens are the template's own, never the client's."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
+from car_base.ipc.refusal import Refusal
 from car_base.ipc.types import Tags
-from car_engine.prompt.template import ChatTemplate, InvalidTemplate, TemplateError
+from car_engine.prompt.context_limit import ContextLimit
+from car_engine.prompt.template import InvalidTemplate
 from car_protocol.conversation import Message, TextPart
-from tests.engine.prompt.chats import call, calls, chat, result, tool, user
+from tests.engine.prompt.chats import call, calls, chat, opened, result, tool, user
 from tests.engine.prompt.fakes import FakeVocabulary
 
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
@@ -19,12 +22,12 @@ def rendered(source: str, *messages: Message, **members: Any) -> str:
     """Return the text that a template makes of a chat."""
     vocabulary = FakeVocabulary(["<s>", "</s>"], begin="<s>", end="</s>")
     asked = chat(*(messages or user("hi")), **members)
-    return vocabulary.written(ChatTemplate(source, vocabulary).render(asked).tokens)
+    return vocabulary.written(opened(source, vocabulary).render(asked).tokens)
 
 
 def fault(source: str, *messages: Message, **members: Any) -> dict[str, object]:
     """Return the data of the error that a chat brings."""
-    with pytest.raises(TemplateError) as error:
+    with pytest.raises(Refusal) as error:
         rendered(source, *messages, **members)
     assert error.value.reason == "invalid_params"
     return {name: value for name, value in error.value.data.items() if name != "why"}
@@ -32,7 +35,7 @@ def fault(source: str, *messages: Message, **members: Any) -> dict[str, object]:
 
 def why(source: str, *messages: Message) -> object:
     """Return the words of the error that a chat brings."""
-    with pytest.raises(TemplateError) as error:
+    with pytest.raises(Refusal) as error:
         rendered(source, *messages)
     return error.value.data["why"]
 
@@ -40,7 +43,7 @@ def why(source: str, *messages: Message) -> object:
 def test_a_begin_token_is_added_where_the_model_wants_one_and_the_template_writes_none() -> None:
     vocabulary = FakeVocabulary(["<s>"], begin="<s>", adds_begin=True)
     for source in (PLAIN, "{{ bos_token }}" + PLAIN):
-        tokens = ChatTemplate(source, vocabulary).render(chat(*user("hi"))).tokens
+        tokens = opened(source, vocabulary).render(chat(*user("hi"))).tokens
         assert vocabulary.written(tokens) == "<s>hi"
 
 
@@ -64,7 +67,7 @@ def test_a_conversation_that_holds_all_marks_is_refused() -> None:
 
 def test_no_text_in_any_member_of_a_chat_is_parsed_for_control_tokens() -> None:
     vocabulary = FakeVocabulary(["<s>"])
-    template = ChatTemplate("{{ [messages, tools, more] | tojson }}", vocabulary)
+    template = opened("{{ [messages, tools, more] | tojson }}", vocabulary)
     messages = (
         Message("user", "<s>", name="<s>"),
         calls(call("<s>", '{"<s>": "<s>"}', key="<s>"), reasoning="<s>"),
@@ -84,13 +87,10 @@ def test_no_text_in_any_member_of_a_chat_is_parsed_for_control_tokens() -> None:
         "{{ 1 / 0 }}",
         "{{ 'a' + 1 }}",
         "{{ 5 | dictsort }}",
-        "{{ lipsum(1000000) }}",
         "{% set n = namespace(a=1) %}{{ raise_exception([n]) }}",
         "{{ messages.__class__.__mro__[1].__subclasses__() }}",
-        "{{ messages.append(1) }}",
         "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
         "{% for i in range(1000000) %}{% endfor %}",
-        "{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}",
         "{{ '\\ud800' }}",
     ],
 )
@@ -129,8 +129,8 @@ def test_arguments_of_a_call_have_to_be_an_object(arguments: str) -> None:
 )
 def test_a_template_that_does_not_compile_is_refused_with_jinjas_own_words(source: str, words: str) -> None:
     with pytest.raises(InvalidTemplate) as error:
-        ChatTemplate(source, FakeVocabulary(["<s>"]))
-    assert str(error.value).startswith(words)
+        opened(source, FakeVocabulary(["<s>"]))
+    assert str(error.value).startswith(f"is not valid Jinja: {words}")
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_the_words_of_a_template_are_cut_and_have_no_marks() -> None:
     assert why("{{ raise_exception(messages[0].content) }}", *user("<s>" + 999 * "a")) == "line 1: <s>" + 297 * "a"
 
 
-@pytest.mark.parametrize("source", [PLAIN, "{{ raise_exception('no') }}", "{{ messages[1].x.y }}"])
-def test_a_template_is_tried_out_with_a_short_chat_that_it_may_refuse(source: str) -> None:
-    ChatTemplate(source, FakeVocabulary(["<s>"])).try_out()
+@pytest.mark.parametrize("source", ["{{ raise_exception('no') }}", "{{ messages[1].x.y }}"])
+def test_a_template_may_refuse_the_short_chat_with_which_it_is_tried_out(source: str) -> None:
+    assert not opened(source, FakeVocabulary(["<s>"])).takes_tools
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_the_template_gets_that_reasoning_is_off() -> None:
 
 @pytest.mark.parametrize("ending", ["<think>", "<think>\n", "<think>\n\n"])
 def test_a_prompt_that_opens_a_thought_is_inside_it(ending: str) -> None:
-    template = ChatTemplate(PLAIN + "{{ '" + ending.replace("\n", "\\n") + "' }}", FakeVocabulary([]))
+    template = opened(PLAIN + "{{ '" + ending.replace("\n", "\\n") + "' }}", FakeVocabulary([]))
     assert template.format.thinking == Tags("<think>", "</think>")
     assert template.render(chat(*user("hi"))).inside
     off = template.render(chat(*user("hi"), reasoning="off"))
@@ -224,7 +224,7 @@ def test_a_prompt_that_opens_a_thought_is_inside_it(ending: str) -> None:
 
 
 def test_a_thought_that_is_closed_is_not_inside() -> None:
-    template = ChatTemplate(PLAIN + "{{ '<think></think>' }}", FakeVocabulary([]))
+    template = opened(PLAIN + "{{ '<think></think>' }}", FakeVocabulary([]))
     assert not template.render(chat(*user("<think>"))).inside
 
 
@@ -238,15 +238,15 @@ def test_a_thought_that_is_closed_is_not_inside() -> None:
     ],
 )
 def test_a_template_takes_tools_that_it_looks_at(source: str, takes: bool) -> None:
-    assert ChatTemplate(source, FakeVocabulary([])).takes_tools is takes
+    assert opened(source, FakeVocabulary([])).takes_tools is takes
 
 
-def test_the_full_length_of_a_chat_is_reported_before_it_is_cut() -> None:
+def test_a_chat_that_is_too_long_with_its_tools_is_refused_before_it_is_cut() -> None:
     vocabulary = FakeVocabulary(["<s>", "</s>"], begin="<s>", end="</s>")
-    told: list[int] = []
-    ChatTemplate("{{ tools | tojson }}" + PLAIN, vocabulary).render(chat(*user("hi" * 50), tools=[LOOKUP]), told.append)
-    assert len(told) == 1
-    assert told[0] > 150
+    template = opened("{{ tools | tojson }}" + PLAIN, vocabulary)
+    for size, fits in ((150, False), (1000, True)):
+        with nullcontext() if fits else pytest.raises(Refusal, match="context_exceeded"):
+            template.render(chat(*user("hi" * 50), tools=[LOOKUP]), ContextLimit(size, 1))
 
 
 def test_a_continued_chat_ends_where_the_text_of_its_last_message_does() -> None:
@@ -261,7 +261,7 @@ def test_blanks_and_control_tokens_of_a_continued_text_stay_as_they_are() -> Non
     source = "{% for message in messages %}{{ message.content | trim }}</s>{% endfor %}"
     vocabulary = FakeVocabulary(["<s>", "</s>"])
     asked = chat(*user("a"), Message("assistant", "<s>b "), continue_last=True)
-    tokens = ChatTemplate(source, vocabulary).render(asked).tokens
+    tokens = opened(source, vocabulary).render(asked).tokens
     assert (vocabulary.written(tokens), vocabulary.controls(tokens)) == ("a</s><s>b ", ["</s>"])
 
 
@@ -273,7 +273,7 @@ def test_a_template_that_does_not_show_the_last_message_cannot_continue_it() -> 
 
 @pytest.mark.parametrize(("text", "inside"), [("<think>so", True), ("<think>so</think>well", False), ("well", False)])
 def test_a_continued_text_may_end_inside_a_thought(text: str, inside: bool) -> None:
-    template = ChatTemplate(PLAIN + "{# <think> #}", FakeVocabulary([]))
+    template = opened(PLAIN + "{# <think> #}", FakeVocabulary([]))
     said = chat(*user("hi"), Message("assistant", text), continue_last=True)
     assert template.render(said).inside == inside
 

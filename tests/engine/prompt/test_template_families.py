@@ -6,7 +6,7 @@
 import pytest
 
 from car_base.ipc.frames import Chat
-from car_engine.prompt.template import TemplateError
+from car_base.ipc.refusal import Refusal
 from car_protocol.conversation import Message
 from tests.engine.prompt.chats import FAMILIES, Family, call, calls, chat, family, result, tool, user
 
@@ -75,7 +75,7 @@ def test_a_template_that_takes_late_system_messages_has_them_in_their_place() ->
 
 
 def test_gemma_refuses_roles_that_do_not_alternate() -> None:
-    with pytest.raises(TemplateError) as error:
+    with pytest.raises(Refusal) as error:
         family("gemma")[0].render(chat(*user("one", "two")))
     assert error.value.data["param"] == "messages"
 

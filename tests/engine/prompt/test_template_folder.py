@@ -9,7 +9,7 @@ from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.conversation import Message, ToolCall
 from tests.engine.output.recorded import ARGUMENTS
-from tests.engine.prompt.chats import calls, chat
+from tests.engine.prompt.chats import calls, chat, opened
 from tests.engine.prompt.template_folder import MISSING, template_sources
 from tests.engine.prompt.test_tool_round_trip import LIST_ALL, LOOK_UP, TOOLS, VOCABULARY, read_back, written
 
@@ -103,7 +103,7 @@ def test_all_templates_of_the_folder_are_listed() -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_template_is_of_its_family_or_its_tools_are_refused(name: str) -> None:
-    template = ChatTemplate(SOURCES[name], VOCABULARY)
+    template = opened(SOURCES[name], VOCABULARY)
     if name in STYLES:
         assert (template.format.tools, "tools" in template.abilities) == (STYLES[name], True)
         assert template.takes_tools
@@ -117,7 +117,7 @@ def test_a_template_is_of_its_family_or_its_tools_are_refused(name: str) -> None
 
 @pytest.mark.parametrize("name", sorted(set(SOURCES) - TOOLLESS - SILENT))
 def test_the_calls_that_a_template_writes_are_read_back(name: str) -> None:
-    template = ChatTemplate(SOURCES[name], VOCABULARY)
+    template = opened(SOURCES[name], VOCABULARY)
     first = name in FIRST or "meta-llama" in name
     made = (LOOK_UP,) if first else (LOOK_UP, LIST_ALL)
     found, text = read_back(STYLES[name], answer_of(template, made))

@@ -16,7 +16,7 @@ from car_engine.prompt.template import ChatTemplate
 from car_protocol.answer import joined_calls
 from car_protocol.conversation import Message, Tool
 from tests.engine.output.recorded import ARGUMENTS, FUNCTIONS
-from tests.engine.prompt.chats import call, calls, chat
+from tests.engine.prompt.chats import call, calls, chat, opened
 from tests.engine.prompt.fakes import FakeVocabulary
 from tests.engine.prompt.family_templates import TEMPLATES
 
@@ -50,7 +50,7 @@ def test_every_style_that_a_template_shows_has_a_template_here() -> None:
 
 @pytest.mark.parametrize("style", TEMPLATES)
 def test_calls_are_read_back_from_a_template_of_their_family(style: ToolStyle) -> None:
-    template = ChatTemplate(TEMPLATES[style], VOCABULARY)
+    template = opened(TEMPLATES[style], VOCABULARY)
     assert template.format.tools == style
     assert "tools" in abilities_of(TEMPLATES[style])
     asked = Message("user", "Look up")

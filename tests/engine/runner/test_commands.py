@@ -67,7 +67,7 @@ def test_a_prompt_that_never_came_is_waited_for_only_once() -> None:
 def test_an_engine_announces_the_prompts_that_it_prepares() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        process = EngineProcess(theirs)
+        process = EngineProcess(theirs, theirs)
         process._handle(encode_frame(prepare(1)) + encode_frame(prepare(2)))
         commands = process._commands
         commands.put(command(1))

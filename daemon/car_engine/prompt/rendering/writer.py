@@ -11,14 +11,12 @@ from msgspec.structs import replace
 
 from car_base.ipc.frames import Chat
 from car_engine.prompt.rendering.chat_variables import Escape, Form, chat_variables, dates
+from car_engine.prompt.rendering.environment import TemplateRefusal, chat_environment
 from car_engine.prompt.rendering.single_calls import one_by_one
 from car_engine.prompt.rendering.system_messages import folded, folded_late, renamed
 from car_engine.prompt.rendering.template_reads import reads_of
-from car_engine.prompt.sandbox import TemplateRefusal, chat_environment
-from car_engine.prompt.template_memory import TooMuchMemory, size_of
 from car_protocol.conversation import FunctionCall, Message, ToolCall
 
-_MAX_BYTES = 64 * 1024 * 1024
 _SAID = "a message of a role"
 _USER = Message("user", "Hi")
 _CALLS = ("first_function", "second_function")
@@ -33,7 +31,6 @@ class TemplateWriter:
     def __init__(self, source: str, tokens: dict[str, str], now: Callable[[], datetime]) -> None:
         environment = chat_environment(now)
         tree = environment.parse(source)
-        self._memory = environment.memory
         self._template = environment.from_string(source)
         self._tokens = tokens
         self._now = now
@@ -112,7 +109,7 @@ class TemplateWriter:
     def _formed(self, chat: Chat, escape: Escape, *, typed: bool) -> str:
         try:
             return self._written(chat, escape, Form(typed))
-        except TooMuchMemory:
+        except MemoryError:
             raise
         except TemplateRefusal as refusal:
             with suppress(Exception):
@@ -128,15 +125,10 @@ class TemplateWriter:
             **self._tokens,
             **dates(self._now()),
         }
-        self._memory.begin(sum(size_of(message.text) for message in chat.messages))
-        pieces, size = [], 0
-        for piece in self._template.generate(defaults | given):
-            # Raises for text that is not valid Unicode.
-            size += len(piece.encode())
-            if size > _MAX_BYTES:
-                raise TooMuchMemory(f"the template wrote {size:,} bytes, the limit is {_MAX_BYTES:,}")
-            pieces.append(piece)
-        return "".join(pieces)
+        text = self._template.render(defaults | given)
+        # Raises for text that is not valid Unicode.
+        text.encode()
+        return text
 
 
 def _called(names: Iterable[str]) -> list[Message]:

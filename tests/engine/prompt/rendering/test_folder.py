@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from car_base.ipc.refusal import Refusal
 from car_engine.prompt.rendering.writer import TemplateWriter
-from car_engine.prompt.template import ChatTemplate, TemplateError
+from car_engine.prompt.template import ChatTemplate
 from car_protocol.conversation import Function, Message, Tool
-from tests.engine.prompt.chats import TODAY, call, calls, chat, result, tool
+from tests.engine.prompt.chats import TODAY, call, calls, chat, opened, result, tool
 from tests.engine.prompt.fakes import FakeVocabulary
 from tests.engine.prompt.template_folder import MISSING, template_sources
 
@@ -96,7 +97,7 @@ WORDS = {
 
 @cache
 def template_of(name: str) -> ChatTemplate:
-    return ChatTemplate(SOURCES[name], VOCABULARY, now=lambda: TODAY)
+    return opened(SOURCES[name], VOCABULARY, lambda: TODAY)
 
 
 def written(template: ChatTemplate, *messages: Message, **members: Any) -> str:
@@ -166,7 +167,7 @@ def test_a_call_with_thoughts_and_text_is_shown(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(ALTERNATING & set(SOURCES)))
 def test_a_template_without_turns_of_tools_refuses_them_in_its_own_words(name: str) -> None:
-    with pytest.raises(TemplateError, match="invalid_params") as error:
+    with pytest.raises(Refusal, match="invalid_params") as error:
         written(template_of(name), ASKED, CALLED, RESULT)
     assert "roles must alternate" in str(error.value.data["why"])
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from car_engine.prompt.rendering.environment import chat_environment, local_now
 from car_engine.prompt.rendering.reasoning_switches import switches
 from car_engine.prompt.rendering.template_reads import Reads, reads_of
-from car_engine.prompt.sandbox import chat_environment, local_now
 from car_protocol.conversation import ReasoningMode
 
 OPENED = "<think>{% if not enable_thinking %}</think>{% endif %}"

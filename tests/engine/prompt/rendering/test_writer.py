@@ -1,13 +1,13 @@
 """Chats as text: templates that take no gaps get a second form, and every form is bounded."""
 
+from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from car_engine.prompt.rendering.environment import TemplateRefusal
 from car_engine.prompt.rendering.writer import TemplateWriter
-from car_engine.prompt.sandbox import TemplateRefusal
-from car_engine.prompt.template_memory import TooMuchMemory
 from car_protocol.conversation import Function, Message, TextPart, Tool
 from tests.engine.prompt.chats import TODAY, call, calls, chat, tool, user
 
@@ -98,49 +98,20 @@ def test_functions_are_a_list_and_json_as_text() -> None:
     assert text("{{ 'none: ' + functions }}") == "none: []"
 
 
-def test_a_template_adds_to_its_own_lists_alone() -> None:
+def test_a_template_changes_its_lists_and_the_next_chat_does_not_notice() -> None:
     queue = "{% set n = namespace(ids=[], deep={'a': [[]]}) %}{% set _ = n.ids.append(messages[0].content) %}"
     assert text(queue + "{{ n.ids.pop() }}{{ n.ids }}") == "hi[]"
     assert text(queue + "{% set _ = n.deep.a[0].append(1) %}{{ n.deep.a }}") == "[[1]]"
     for own in ("messages + [1]", "messages[:1]", "messages | list", "[] + []"):
         assert text("{% set l = " + own + " %}{% set _ = l.append(7) %}{{ l[-1] }}{{ messages | length }}") == "71"
-    for given in ("messages", "messages[0].tool_calls", "x", "tools[0].function.parameters.required"):
-        with pytest.raises(Exception, match="unsafe"):
-            text("{{ " + given + ".append(1) }}", calls(call("f", "{}")), tools=[LOOK_UP], template_args={"x": [1]})
-    for method in ("extend([1])", "insert(0, 1)", "clear()", "sort()"):
-        with pytest.raises(Exception, match="unsafe"):
-            text("{{ []." + method + " }}")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{% set l = [1] %}{% for i in l %}{% set _ = l.append('a' * 99999) %}{% endfor %}",
-        "{% set l = [] %}{% for i in range(99999) %}{% set _ = l.append(messages * 999) %}{% endfor %}",
-        "{% set n = namespace(l=[]) %}{% for i in range(99999) %}{% set _ = n.l.append('' + functions) %}{% endfor %}",
-        "{% set l = [] %}{% for i in range(99999) %}{% set _ = l.append([" + "1," * 9999 + "]) %}{% endfor %}",
-    ],
-)
-def test_lists_that_grow_are_bounded_and_not_tried_again(source: str) -> None:
-    clock = Clock()
-    asked = chat(*user("hi"), tools=[tool("f", "long" * 25_000, {})])
-    bounded = tried(source, clock)
-    with pytest.raises(TooMuchMemory, match=r"the limit leaves|more than"):
-        bounded.text(asked, lambda value: value)
-    assert clock.readings == 1
+    adding = writer("{% set _ = x.append(1) %}{{ messages.append(x) }}{{ x }}{{ messages | length }}")
+    asked = chat(*user("hi"), template_args={"x": [7]})
+    assert [adding.text(asked, deepcopy) for _ in range(2)] == ["None[7, 1]2"] * 2
 
 
 def test_a_list_that_contains_itself_is_refused_where_it_is_written() -> None:
-    with pytest.raises(RecursionError):
+    with pytest.raises(ValueError, match="Circular"):
         text("{% set l = [] %}{% set _ = l.append(l) %}{{ l | tojson }}")
-
-
-def test_text_without_end_is_not_tried_again() -> None:
-    clock = Clock()
-    endless = tried("{% for i in range(99999) %}{{ x }}{% endfor %}", clock)
-    with pytest.raises(TooMuchMemory, match="the template wrote"):
-        endless.text(chat(*user("hi"), template_args={"x": "a" * 1000}), lambda value: value)
-    assert clock.readings == 1
 
 
 def test_generators_are_written_as_json() -> None:
