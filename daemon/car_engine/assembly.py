@@ -14,7 +14,6 @@ from car_base.host.files import OpenedFiles
 from car_base.ipc.frames import FromEngine, Heartbeat, Load, Ready, RunningJob, Warned
 from car_base.ipc.inbox import Inbox
 from car_base.ipc.types import DAMAGED_IMAGE
-from car_engine.backend import Backend
 from car_engine.batching.planner import StepPlanner
 from car_engine.batching.prefix_cache import PrefixCache
 from car_engine.batching.reuse.index import Index
@@ -102,9 +101,7 @@ class EngineAssembly:
         job: JobProgress,
         commands: Commands,
         send: Callable[[FromEngine], None],
-        progress: Callable[[float], None],
-        backend: Backend,
-        children: Children,
+        loaded: LoadedModel,
         files: socket.socket | None,
     ) -> None:
         self._load = load
@@ -114,7 +111,7 @@ class EngineAssembly:
         self._commands = commands
         self._send = send
         self._files = OpenedFiles(Path(load.path))
-        self._loaded = LoadedModel(load, send, progress, backend, children)
+        self._loaded = loaded
         self._clock = time.perf_counter
         self._images: Inbox[Encode] = Inbox()
 

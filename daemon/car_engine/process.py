@@ -235,6 +235,7 @@ class EngineProcess:
             return
         from car_engine.assembly import EngineAssembly
         from car_engine.llama.model import ModelError
+        from car_engine.loaded import LoadedModel
 
         return_blocks(_RETURNED_BYTES)
         try:
@@ -244,9 +245,7 @@ class EngineProcess:
                 self._job,
                 self._commands,
                 send,
-                in_steps(send),
-                self._backend(),
-                self._children,
+                LoadedModel(load, send, in_steps(send), self._backend(), self._children),
                 self._files,
             ).assembled()
         except ModelError as error:

@@ -64,6 +64,7 @@ SOUNDS: list[bytes] = [
     b"ID3\4\0\0\0\0\0\0" * 99_999 + MP3_FRAME,
     MP3_FRAME * 9999,
 ]
+_TOKENS = 2000
 REASONS = {"invalid_params", "limit", "context_exceeded", "model_unavailable"}
 
 
@@ -76,8 +77,8 @@ def daemon() -> Iterator[Daemon]:
         generate_projector(folder / "eyes.gguf", "tiny")
         generate_audio_projector(folder / "ears.gguf", "tiny")
         (folder / "tricks.jinja").write_text(TRICKS)
-        base = f'path = "{folder}/base.gguf"\nsequences = 2\n'
-        tables = f'[models.base]\n{base}context_tokens = 32768\nprojector = "{folder}/eyes.gguf"\n'
+        base = f'path = "{folder}/base.gguf"\nsequences = 4\n'
+        tables = f'[models.base]\n{base}context_tokens = 4096\nprojector = "{folder}/eyes.gguf"\n'
         tables += f'chat_template = "{folder}/tricks.jinja"\n'
         tables += f'[models.ears]\n{base}context_tokens = 512\nprojector = "{folder}/ears.gguf"\n'
         for number, source in enumerate(AT_THE_LOAD):
@@ -99,7 +100,7 @@ class Beside:
         self._thread = threading.Thread(target=self._run)
 
     def start(self) -> None:
-        """Begin, and return with the first chunk."""
+        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -109,7 +110,7 @@ class Beside:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            stream = self._client.send("infer_stream", endless(max_tokens=20_000))
+            stream = self._client.send("infer_stream", endless(max_tokens=_TOKENS))
             self._client.first_chunk(stream)
             last, ended = time.monotonic(), False
             while not ended:
@@ -123,20 +124,27 @@ class Beside:
 
 @contextmanager
 def beside_a_stream(daemon: Daemon) -> Iterator[RawClient]:
-    """Yield a client beside a stream that goes on in time and ends whole, while no engine ends."""
-    with daemon.connect() as other, daemon.connect() as client, lateness_beside() as late:
-        beside = Beside(other)
-        beside.start()
+    """Yield a client beside streams that go on in time and end whole, while no engine ends.
+
+    There are two, so that one goes on while the other begins.
+    """
+    with daemon.connect() as one, daemon.connect() as two, daemon.connect() as client, lateness_beside() as late:
+        streams = [Beside(one), Beside(two)]
+        for stream in streams:
+            stream.start()
         try:
             yield client
         finally:
-            beside.stop()
+            for stream in streams:
+                stream.stop()
         models = client.result("daemon/status")["models"]
     assert {engine["restarts"] for model in models for engine in model["engines"]} == {0}
     assert "engine.stuck" not in daemon.log.read_text()
-    assert [end["result"]["usage"]["completion_tokens"] for end in beside.ends] == [20_000] * len(beside.ends)
-    print(f"{len(beside.ends)} streams of {beside.chunks} chunks, worst gap {beside.gap_s:.3f} s, late {max(late):.1f}")
-    assert beside.gap_s <= 1.0 * max(late)
+    ends = [end for stream in streams for end in stream.ends]
+    assert {end["result"]["usage"]["completion_tokens"] for end in ends} == {_TOKENS}
+    gap_s = max(stream.gap_s for stream in streams)
+    print(f"{len(ends)} streams, {sum(stream.chunks for stream in streams)} chunks, worst gap {gap_s:.3f} s")
+    assert gap_s <= 1.0 * max(late)
 
 
 def outcomes(client: RawClient, requests: Sequence[Json]) -> list[str]:

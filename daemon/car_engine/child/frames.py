@@ -19,7 +19,8 @@ class ChildSettings(Struct, frozen=True):
 class OpenTemplate(Struct, frozen=True, tag=True):
     """Compile a chat template and try it with a short chat: a first job of each child.
 
-    `name` is the template's in later jobs; `begin`, `end` and `specials` are the texts of tokens; `header` begins a message in the model's tool syntax.
+    Later jobs have its `name`. `begin`, `end` and `specials` are the texts of tokens; `header` begins a message in the
+    model's tool syntax.
     """
 
     name: str

@@ -69,9 +69,9 @@ class Rendered(NamedTuple):
 class ChatTemplate:
     """Renders chats into tokens; raises InvalidTemplate for a source that cannot be used.
 
-    `ask` has a child do a job, and raises ChildLost; the child knows the template by `name`. A configured `style` of calls
-    and `tags` of thoughts override the template's own. Without `begins` a text gets no begin token that the template does
-    not write.
+    `ask` has a child do a job, and raises ChildLost; the child has the template by its `name`. A configured `style` of
+    calls and `tags` of thoughts override the template's own. Without `begins` a text gets no begin token that the
+    template does not write.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ from car_engine.child.link import receive
 from car_protocol.conversation import Message
 from tests.engine.child.servers import fake_children
 
-OPENING = OpenTemplate("source", "<s>", "</s>", [])
-RENDER = Render(Chat(messages=[Message("user", "hi")]), 100)
+OPENING = OpenTemplate("chat", "source", "<s>", "</s>", [])
+RENDER = Render("chat", Chat(messages=[Message("user", "hi")]), 100)
 HI = Segments(2, [("hi", True)])
 
 

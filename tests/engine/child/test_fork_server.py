@@ -30,11 +30,11 @@ TEMPLATE = "".join(f"{{% if messages[0].content == '{name}' %}}{trick}{{% endif 
 
 
 def opening(source: str) -> OpenTemplate:
-    return OpenTemplate(source, "<s>", "</s>", [])
+    return OpenTemplate("chat", source, "<s>", "</s>", [])
 
 
 def render(text: str) -> Render:
-    return Render(Chat(messages=[Message("user", text)]), 100)
+    return Render("chat", Chat(messages=[Message("user", text)]), 100)
 
 
 def test_a_child_opens_a_template_and_renders_chats() -> None:

@@ -7,6 +7,7 @@ import pytest
 from car_base.ipc.codec import tokens_of
 from car_base.ipc.frames import Prepared, PrepareDecision
 from car_base.ipc.refusal import Refusal
+from car_engine.preparation import Preparation
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decision_families import CHAT, OWN_WORDS
@@ -37,7 +38,7 @@ def decisions(family: str | None = None, context_tokens: int = 4000, **values: s
     metadata = {"decision.type": family, **values}
     way = way_of(metadata.get, own_words=True, chats=True)
     source = CHAT_TEMPLATE if family is None else OWN_TEMPLATE
-    template = ChatTemplate(source, VOCABULARY, begins=family is None)
+    template = ChatTemplate(source, VOCABULARY, Preparation().answer, begins=family is None)
     return Decisions(way, LABELS, Conversations(template, ContextLimit(context_tokens, 10)))
 
 
