@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from car_base.host.error_location import named
+from car_base.host.event_log import named
 from car_engine.child.frames import Answer, Defect, Invalid, Job, Opened, OpenTemplate, Render
 from car_engine.prompt.rendering.environment import local_now
 from car_engine.prompt.rendering.renderer import TemplateRenderer, template_fault

@@ -111,7 +111,7 @@ class HealthCheck:
         return None if self._job is None else self._judged(self._job)
 
     def _judged(self, job: RunningJob) -> Hang | None:
-        """Return a job that lasts too long, because its chat template or its grammar may not end."""
+        """Return a job that lasts too long, because its grammar may not end."""
         age_s, limit_s = job.age_ms / 1000, self._limits.job_s * max(1.0, job.input_bytes / _MIB)
         if age_s <= limit_s:
             return None

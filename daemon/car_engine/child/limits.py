@@ -3,7 +3,7 @@
 import math
 import resource
 
-from car_base.host.process_limits import lower_limit
+from car_base.host.memory import lower_limit
 
 _MIB = 1 << 20
 # Seconds of a core for a job of up to 1 MiB, and again for each further MiB. A request may keep the others of its model
