@@ -295,4 +295,4 @@ ASKING = (
 def test_the_tokens_that_ask_for_an_answer_are_counted(source: str, members: dict[str, Any], tail: int) -> None:
     vocabulary = FakeVocabulary(["<m>", "<t>"])
     said = [*user("hi"), Message("assistant", "so")] if "continue_last" in members else user("<m>A:")
-    assert ChatTemplate(source, vocabulary).render(chat(*said, **members)).tail == tail
+    assert opened(source, vocabulary).render(chat(*said, **members)).tail == tail
