@@ -24,11 +24,6 @@ class SavedCells:
         """The prefixes, the least recently used first."""
         return [each for each in self._kept if isinstance(each, SavedPrefix)]
 
-    @property
-    def checkpoint_bytes(self) -> int:
-        """Bytes of all checkpoints."""
-        return sum(each.size for each in self._kept if isinstance(each, Checkpoint))
-
     def pin(self, size: int) -> bool:
         """Reserve room for a parked request's cells, dropping prefixes as needed; False if it does not fit."""
         if self.pinned + size > self._limit:
