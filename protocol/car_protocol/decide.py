@@ -1,5 +1,6 @@
 """`decide`: typed questions about one state, answered by probabilities."""
 
+import json
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -59,6 +60,16 @@ class Predicate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, t
 
 
 Question = Choice | Score | Predicate
+
+
+def type_of(question: Question) -> str:
+    """Return the name of a question's type."""
+    return str(question.__struct_config__.tag)
+
+
+def shown(value: Any) -> str:
+    """Return a text or JSON value as a model is shown it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class DecisionPrompt(Params, frozen=True, kw_only=True):

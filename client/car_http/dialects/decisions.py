@@ -1,6 +1,5 @@
 """`POST /v1/decisions`: OpenAI's decisions, and what both endpoints of decisions have in common."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from car_http.dialects.bodies import Part
 from car_http.dialects.common import Caller, caller_params, given, own_params, packed, same_named
 from car_http.dialects.responses.requests import Item, conversation
 from car_http.problems import bad
-from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer
+from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
 from car_protocol.infer import Lora, Milliseconds, Priority
 from car_protocol.meta import note
 
@@ -117,11 +116,6 @@ def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
         if name in params:
             raise bad(header, "a decision has no such member: leave it out")
     return params | (same_named(body, OwnDecision.__struct_fields__) if body else {})
-
-
-def shown(value: Any) -> str:
-    """Return a JSON value as the daemon shows it to a model."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def paired(labels: Sequence[Labelled], found: Decision) -> Iterator[tuple[Labelled, QuestionAnswer]]:

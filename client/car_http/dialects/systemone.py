@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from car_http.dialects.common import Caller, caller_params, converted, given, image_data, packed
-from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_decision, paired, shown
+from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_decision, paired
 from car_http.problems import bad
-from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer
+from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
 from car_protocol.meta import note
 
 _TEXT_OR_JSON = "a text, or a JSON value, which is shown as JSON"

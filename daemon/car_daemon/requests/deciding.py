@@ -25,6 +25,7 @@ from car_protocol.decide import (
     QuestionAnswer,
     Score,
     ScoreAnswer,
+    type_of,
 )
 from car_protocol.errors import RpcError
 from car_protocol.infer import GenerationOptions
@@ -170,11 +171,6 @@ class DecisionAnswer:
         params = self._params
         for question, name, form in zip(params.questions, params.names, self._form.questions, strict=True):
             yield _answer(question, name, form, [next(readings) for _ in range(form.readings)])
-
-
-def type_of(question: Question) -> str:
-    """Return the name of a question's type."""
-    return str(type(question).__struct_config__.tag)
 
 
 def _answer(question: Question, name: str, form: frames.QuestionForm, readings: list[list[float]]) -> QuestionAnswer:

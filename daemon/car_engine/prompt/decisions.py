@@ -11,7 +11,7 @@ from car_engine.batching.sequences import GRID_TOKENS
 from car_engine.prompt.conversation import Conversations, Prompt
 from car_engine.prompt.decision_families import CHAT, NEED_HEADS, OWN_WORDS, RATINGS, Family
 from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
-from car_protocol.decide import Choice, DecisionPrompt, Predicate, Question, Score
+from car_protocol.decide import Choice, DecisionPrompt, Predicate, Question, Score, shown, type_of
 
 # The words of decision templates for the types of questions.
 _TYPES = {"choice": "choice", "score": "score", "predicate": "noul"}
@@ -120,7 +120,7 @@ class Decisions:
     def _form(
         self, job: PrepareDecision, family: Family, question: Question, readings: list[list[Item]]
     ) -> QuestionForm:
-        kind = _kind(question)
+        kind = type_of(question)
         temperature = job.temperatures.get(kind) or self._way.temperature(kind, len(readings[0])) or 1.0
         predicate = isinstance(question, Predicate)
         return QuestionForm(
@@ -179,10 +179,6 @@ class _Common:
         return self._first[:end], [[*self._first[end:same], *rest] for same, rest in self._rest]
 
 
-def _kind(question: Question) -> str:
-    return str(type(question).__struct_config__.tag)
-
-
 def _readings(question: Question, family: Family, orders: int) -> Iterator[list[Item]]:
     """Yield the options of a question in each order in which they are read."""
     match question:
@@ -214,20 +210,21 @@ def _chat(
     if family is CHAT:
         return _conversation(params, question, items, labels)
     arrange = _sorted if family.sorted_keys else lambda value: value
-    names = [str(place) if each.name is None else each.name for place, each in enumerate(params.questions)]
 
-    def shown(place: int, own: list[Item]) -> dict[str, Any]:
+    names = params.names
+
+    def listed(place: int, own: list[Item]) -> dict[str, Any]:
         each = params.questions[place]
         options = [
             {"key": item.key, "description": arrange(item.description), "label": label}
             for item, label in zip(own, labels, strict=False)
         ]
         instructions = "" if each.instructions is None else arrange(each.instructions)
-        return {"id": names[place], "type": _TYPES[_kind(each)], "instructions": instructions, "options": options}
+        return {"id": names[place], "type": _TYPES[type_of(each)], "instructions": instructions, "options": options}
 
-    others = [shown(place, items if place == index else readings[0]) for place, readings in enumerate(asked)]
+    others = [listed(place, items if place == index else readings[0]) for place, readings in enumerate(asked)]
     state = {"state": arrange(params.state), "questions": others, "images": []}
-    return Chat(messages=[], template_args={**shown(index, items), **state})
+    return Chat(messages=[], template_args={**listed(index, items), **state})
 
 
 def _sorted(value: Any) -> Any:
@@ -242,13 +239,13 @@ def _sorted(value: Any) -> Any:
 
 def _conversation(params: DecisionPrompt, question: Question, items: list[Item], labels: Sequence[str]) -> Chat:
     """Return the question as a chat: the state comes first, so that it is the prefix of all questions."""
-    lines = [f"Question: {_text(question.instructions) if question.instructions is not None else _SIDES}"]
+    lines = [f"Question: {shown(question.instructions) if question.instructions is not None else _SIDES}"]
     for item, label in zip(items, labels, strict=False):
-        key, description = item if not isinstance(question, Score) else (_text(item.description), None)
-        lines.append(f"{label}. {key}" + (f": {_text(description)}" if description not in (None, "") else ""))
+        key, description = item if not isinstance(question, Score) else (shown(item.description), None)
+        lines.append(f"{label}. {key}" + (f": {shown(description)}" if description not in (None, "") else ""))
     asked = "\n".join(["", "", *lines, _LAST])
     messages = params.messages
-    parts = [TextPart(_text(params.state))] if messages is None else [part for each in messages for part in _told(each)]
+    parts = [TextPart(shown(params.state))] if messages is None else [part for each in messages for part in _told(each)]
     content = _joined([*parts, TextPart(asked)])
     return Chat(messages=[Message("system", _SYSTEM), Message("user", content)], reasoning="off")
 
@@ -266,7 +263,3 @@ def _joined(parts: list[TextPart | ImagePart | AudioPart]) -> str | list[TextPar
     """Return parts as one text, if all of them are text."""
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     return "".join(texts) if len(texts) == len(parts) else parts
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,6 +1,5 @@
 """`POST /v1/responses`, stateless: the whole conversation comes with every request."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -28,6 +27,7 @@ from car_http.dialects.responses.tools import CUSTOM_INPUT, Choice, Tool, Tools,
 from car_http.dialects.responses.writer import Facts, ResponsesWriter
 from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_tool
 from car_http.problems import bad
+from car_protocol.decide import shown
 from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Temperature
 
@@ -301,7 +301,7 @@ def _part(part: Part, place: str) -> dict[str, Any]:
     if part.type == "input_image" and isinstance(part.image_url, str):
         return {"type": "image", "data": image_data(part.image_url, f"{place}.image_url")}
     if part.type == "input_json":
-        return {"type": "text", "text": json.dumps(part.data, ensure_ascii=False)}
+        return {"type": "text", "text": shown(part.data)}
     if part.type == "input_audio":
         return audio_part(part, f"{place}.input_audio")
     raise bad(
