@@ -66,7 +66,8 @@ def converted(value: Any, kind: Any, place: str) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         fault = _fault(str(error), kind)
-        raise bad(f"{place}.{fault.param}" if fault.param else place, _PATH.sub("", str(error))) from error
+        param = f"{place}.{fault.param}" if fault.param else place
+        raise Problem(400, fault.code, f"{place}{'.' if fault.param else ': '}{fault.message}", param=param) from error
 
 
 def _require_few_members(body: bytes) -> None:

@@ -6,20 +6,14 @@ from typing import Any
 
 import msgspec
 
-from car_client.errors import RequestError
 from car_client.results import Answer, Model
 from car_http.answering import timing_headers
-from car_http.dialects import decisions as openai_decisions
-from car_http.dialects import openai_completions, openai_embeddings, openai_models, systemone
+from car_http.dialects import openai_completions, openai_embeddings, openai_models
 from car_http.dialects.anthropic.requests import is_claude
-from car_http.dialects.decisions import DecideJob, DecisionsRequest
 from car_http.dialects.openai_completions import CompletionRequest, Prompts
 from car_http.dialects.openai_embeddings import EmbeddingsRequest
-from car_http.dialects.systemone import SystemOneRequest
 from car_http.endpoints.context import DoorContext, answer_job, caller_of, embedded, named_as_sent
 from car_http.exchange import Exchange
-from car_http.problems import problem_of
-from car_protocol.decide import Decision
 
 # Of the prompts of one request: more would only wait in the daemon's queue, where a user has so many places.
 _AT_ONCE = 16
@@ -59,32 +53,6 @@ async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsR
     job = openai_embeddings.read(request, caller_of(exchange))
     found = await embedded(door, exchange, job.params)
     await exchange.respond(msgspec.json.encode(openai_embeddings.embeddings_object(job, found)))
-
-
-async def decisions(door: DoorContext, exchange: Exchange, request: DecisionsRequest) -> None:
-    """Answer OpenAI's `POST /v1/decisions`."""
-    await _decide(door, exchange, openai_decisions.read(request, caller_of(exchange)))
-
-
-async def systemone_decisions(door: DoorContext, exchange: Exchange, request: SystemOneRequest) -> None:
-    """Answer `POST /v1/systemone`; a name that no model has, as its clients' default, is a model that can decide."""
-    job = systemone.read(request, caller_of(exchange), exchange.files)
-    del request  # its values are packed in the job
-    name = job.params.get("model")
-    if name is not None and await door.catalogue.find(name) is None:
-        models = await door.catalogue.models()
-        chosen = next((each for each in models if "decide" in each.can), models[0])
-        job.params["model"] = chosen.name
-    await _decide(door, exchange, job)
-
-
-async def _decide(door: DoorContext, exchange: Exchange, job: DecideJob) -> None:
-    try:
-        found = await exchange.while_connected(door.pool.result_as(Decision, "decide", job.params))
-    except RequestError as error:
-        param = error.data.get("param")
-        raise problem_of(error, {param: job.named(param)} if isinstance(param, str) else {}) from error
-    await exchange.respond(msgspec.json.encode(job.whole(found)))
 
 
 async def models(door: DoorContext, exchange: Exchange, nothing: None) -> None:

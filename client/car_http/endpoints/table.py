@@ -6,6 +6,7 @@ from car_http.dialects.job import NDJSON, SSE
 from car_http.dialects.ollama import requests as ollama_requests
 from car_http.dialects.responses import requests as responses
 from car_http.endpoints import anthropic, document, models, ollama, openai, system
+from car_http.endpoints import decisions as deciding
 from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
 
@@ -49,8 +50,8 @@ _OPENAI = [
     _post("/completions", openai_completions.CompletionRequest, openai.completions, _EVENTS),
     _post("/responses", responses.ResponsesRequest, generation(responses.read), _EVENTS),
     _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
-    _post("/decisions", decisions.DecisionsRequest, openai.decisions),
-    _post("/systemone", systemone.SystemOneRequest, openai.systemone_decisions),
+    _post("/decisions", decisions.DecisionsRequest, deciding.openai),
+    _post("/systemone", systemone.SystemOneRequest, deciding.typesafe),
     _post("/rerank", rerank.RerankRequest, models.rank),
     _get("/models", openai.models),
     _get("/models/sse", models.watch, SSE),
