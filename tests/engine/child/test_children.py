@@ -49,8 +49,9 @@ def test_a_job_has_its_own_answer_and_a_template_is_the_first_job_of_each_child(
         assert (server.ended, read(spare)) == ([1], OPENING)
         spare.sendall(encode_frame(Opened(True)))
         answers = [pool.submit(children.ask, RENDER) for _ in range(2)]
+        # Neither is answered before both have their jobs: a child that is free again would take the second job too.
+        assert [read(link) for link in (second, spare)] == [RENDER, RENDER]
         for link in (second, spare):
-            assert read(link) == RENDER
             link.sendall(encode_frame(HI))
         assert [each.result() for each in answers] == [HI, HI]
         assert first.recv(1) == b""
