@@ -9,10 +9,10 @@ _MIB = 1 << 20
 # Seconds of a core for a job of up to 1 MiB, and again for each further MiB. A request may keep the others of its model
 # waiting for 5 s, and has two such jobs at most: a template may be tried in two forms.
 _CPU_S = 2
-# A job may wait this many times as long as it computes, because other programs may have the cores.
+# A job may wait this many times as long as it computes, because other programs may have the cores: the factor of the
+# engine's own jobs, which have 5 s of work and 30 s in all.
 _WAITING = 6
-# The largest picture (16 megapixels) takes 14 bytes a pixel: as it is decoded (4), in RGB (4), as bytes (3) and in the
-# answer (3). The largest text (8 MiB, 4 bytes a character) is there ten times in the end. Both are less than this.
+# The largest text (8 MiB, 4 bytes a character) is there ten times in the end, which is 320 MiB: the next power of two.
 MEMORY_BYTES = 512 * _MIB
 
 
