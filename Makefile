@@ -82,7 +82,7 @@ llm-card: .venv/llm/installed ## the command line llm with the plugin of client/
 	touch $@
 
 typescript: ## the TypeScript client: what builds it, its build and its lint (needs Node 20)
-	cd client/typescript && npm install --no-audit --no-fund && npm run lint
+	cd client/typescript && npm install --no-audit --no-fund && npm run build && npm run lint
 
 real-model: .venv/engineless ## fetch SmolLM2 (98 MB) into the user's cache; MODEL=coder fetches Qwen2.5-Coder-0.5B (491 MB)
 	$(BIN)/python -m tools.real_model $(filter coder gemma3,$(MODEL))

@@ -11,8 +11,7 @@ import pytest
 
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER, model
-from tests.clients.support import ROOT
-from tests.e2e.support import LONG, Daemon, running
+from tests.e2e.support import LONG, ROOT, Daemon, running
 
 ENVIRONMENT = ROOT / ".venv" / "llm"
 CALL = {"id": "call_1", "function": {"name": "weather", "arguments": '{"place":"Vienna"}'}, "type": "function"}

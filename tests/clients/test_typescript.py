@@ -3,22 +3,27 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from car_protocol import __version__
 from car_protocol.methods import describe
-from tests.clients.support import ROOT, SCRIPTED, ScriptedDaemon
+from tests.clients.support import SCRIPTED, scripted_daemon
+from tests.e2e.support import BIN, ROOT
 from tools.typescript_types import TARGET, module
 
-CARD = Path(sys.executable).with_name("card")
 PACKAGE = ROOT / "client" / "typescript"
 CASES = Path(__file__).parent / "cases.json"
 installed = pytest.mark.skipif(
     not (PACKAGE / "node_modules").exists(), reason="make typescript installs what the client is built with"
 )
+
+
+@pytest.fixture(scope="module")
+def built() -> None:
+    """The client and its tests, compiled."""
+    npm(PACKAGE, "run", "pretest")
 
 
 def test_the_types_are_those_of_the_protocol() -> None:
@@ -35,27 +40,30 @@ def test_it_depends_on_nothing() -> None:
 
 @installed
 @pytest.mark.slow
+@pytest.mark.usefixtures("built")
 def test_it_is_clean_by_compiler_and_linter() -> None:
     npm(PACKAGE, "run", "lint")
 
 
 @installed
 @pytest.mark.slow
+@pytest.mark.usefixtures("built")
 def test_its_own_tests_pass_against_a_daemon_with_scripted_engines() -> None:
-    npm(PACKAGE, "test", CARD_TEST_DAEMON=json.dumps(SCRIPTED), CARD_TEST_CASES=str(CASES), PYTHONPATH=str(ROOT))
+    env = {"CARD_TEST_DAEMON": json.dumps(SCRIPTED), "CARD_TEST_CASES": str(CASES), "PYTHONPATH": str(ROOT)}
+    run(PACKAGE, "node", "--test", "build/test/", **env)
 
 
 @installed
 @pytest.mark.slow
+@pytest.mark.usefixtures("built")
 def test_its_calls_are_answered_by_a_real_model() -> None:
-    npm(PACKAGE, "run", "pretest")
-    run(PACKAGE, "node", "--test", "build/test/calls.test.js", CARD_TEST_DAEMON=json.dumps([str(CARD)]))
+    run(PACKAGE, "node", "--test", "build/test/calls.test.js", CARD_TEST_DAEMON=json.dumps([str(BIN / "card")]))
 
 
 @installed
 @pytest.mark.slow
+@pytest.mark.usefixtures("built")
 def test_the_package_holds_its_build_alone_and_works_in_an_empty_folder(tmp_path: Path) -> None:
-    npm(PACKAGE, "run", "pretest")
     packed = json.loads(npm(PACKAGE, "pack", "--json", "--ignore-scripts", "--pack-destination", str(tmp_path)))
     files = {each["path"] for each in packed[0]["files"]}
     assert {"package.json", "README.md", "dist/index.js", "dist/index.d.ts"} <= files
@@ -66,8 +74,7 @@ def test_the_package_holds_its_build_alone_and_works_in_an_empty_folder(tmp_path
     (app / "package.json").write_text('{"type": "module"}')
     npm(app, "install", "--no-package-lock", "--no-audit", str(tmp_path / packed[0]["filename"]))
     (app / "jobs.mjs").write_text((PACKAGE / "build" / "examples" / "pool.js").read_text())
-    daemon = ScriptedDaemon(tmp_path)
-    daemon.start()
+    daemon = scripted_daemon(tmp_path)
     try:
         answered = run(app, "node", "jobs.mjs", "one", "two", "three", CAR_SOCKET=str(daemon.path)).splitlines()
     finally:
