@@ -84,7 +84,7 @@ async def chat(totals: Totals) -> None:
 
 
 async def dropped_thoughts(totals: Totals) -> None:
-    """Hold ten turns, of which the first half of each answer is not sent again."""
+    """Hold ten turns; the first half of each answer is not sent again."""
     history: list[Message] = []
     for turn in range(10):
         history.append(user(12, turn))

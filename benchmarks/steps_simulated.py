@@ -1,4 +1,4 @@
-"""The scheduler over one engine of which every step takes stated seconds: what apps see of each other, and no clock.
+"""The scheduler over one engine whose steps take stated seconds: what apps see of each other, without a clock.
 
 `python -m benchmarks.steps_simulated [--seconds S] [--seeds N] [CASE...]` reports, for each app of a case, the time to
 its first token, its longest pause inside an answer, its end, and how often its work was parked. The engine prefills

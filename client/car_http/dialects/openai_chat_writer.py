@@ -47,7 +47,7 @@ class ChatWriter:
         self._probable = probable
         self._answers = answers
         self._left_out = left_out
-        self._called: set[int] = set()  # the answers of which a call was sent
+        self._called: set[int] = set()  # answers with a call that was sent
 
     def name_model(self, model: str) -> None:
         """Set the model's name, where the request left it out."""

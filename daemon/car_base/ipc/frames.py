@@ -138,7 +138,7 @@ class Prepare(Struct, frozen=True, tag=True):
 
 
 class PrepareDecision(Struct, frozen=True, tag=True):
-    """Turn questions about a state into tokens; `temperatures` by type win over those of the model's file."""
+    """Turn questions about a state into tokens; `temperatures` by type win over the model's file."""
 
     key: int
     owner: int  # as in Prepare

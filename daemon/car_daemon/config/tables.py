@@ -120,7 +120,7 @@ class Temperatures(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DecideTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[models.NAME.decide]`; temperatures that are absent are those of the model's file, else 1."""
+    """`[models.NAME.decide]`; an absent temperature is that of the model's file, else 1."""
 
     temperature: Temperatures = Temperatures()
 

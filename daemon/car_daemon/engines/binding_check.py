@@ -35,7 +35,7 @@ _CUDA_RUNTIME = (
 _ROCM_RUNTIME = (
     "install ROCm with hipBLAS and rocBLAS, or put its folder into LD_LIBRARY_PATH; for the CPU alone, {cpu}"
 )
-# Libraries that a build for GPUs needs where it runs, by their names, and the remedy where one is missing.
+# Libraries that a build for GPUs needs on its machine, by their names, and the remedy if one is missing.
 _LIBRARIES = {
     "libcuda.so": "install NVIDIA's driver, or pass the GPU on to this container; for the CPU alone, {cpu}",
     "libcudart.so": _CUDA_RUNTIME,

@@ -50,7 +50,7 @@ class Call(Struct, frozen=True):
         return str(self.params.get("prompt", "")) + "".join(f"{each['role']}: {each['content']}\n" for each in messages)
 
 
-# Yields the requests of one conversation after another, and is sent the text of each answer; None where there is none.
+# Yields the requests of a conversation one by one, and is sent the text of each answer: None if there is no answer.
 Lane = Generator[Call, str | None, None]
 
 

@@ -47,9 +47,10 @@ class Kept(Struct, frozen=True):
 
 
 class HouseFigures(Struct, frozen=True, kw_only=True):
-    """The figures of one server: the apps, and together all tokens a second and the prompt tokens computed by new ones.
+    """The figures of one server: of each app, and of all apps together.
 
-    `computed_by_new` is None if the server does not count cached tokens; `own_cpu` is of one core, from 0 to 1.
+    `computed_by_new` is the computed prompt tokens for each new token, None if the server does not count cached tokens;
+    `own_cpu` is of one core, from 0 to 1.
     """
 
     server: str
@@ -105,7 +106,7 @@ def times(values: Sequence[float], never: int = 0) -> Times:
 
 
 def computed_by_new(sent: Sequence[Sent]) -> float | None:
-    """Return the prompt tokens that were computed by those that no earlier prompt or answer begins with."""
+    """Return the computed prompt tokens divided by the new tokens, with which no earlier prompt or answer begins."""
     earlier: list[str] = []
     computed, new = 0, 0.0
     for each in sorted(sent, key=lambda each: each.sent_at):

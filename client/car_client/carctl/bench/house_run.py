@@ -69,7 +69,7 @@ class Stay(Struct, frozen=True):
 
 
 class House:
-    """Runs apps on servers; `seconds` are those of all phases of one server, half of them together."""
+    """Runs apps on servers. All phases of one server take `seconds`; half of this time the apps run together."""
 
     def __init__(
         self, servers: Sequence[Server], seconds: float, seed: int = 1, clock: Clock = time.perf_counter

@@ -38,7 +38,7 @@ class TopState:
 
     def __init__(self) -> None:
         self.order = ORDERS["a"]
-        self.rows: list[SequenceStatus] = []  # of the last status, in order, those of an app together
+        self.rows: list[SequenceStatus] = []  # of the last status, sorted by app
         self.rates: dict[Key, float] = {}  # tokens/s since the status before
         self.confirming = False  # whether the next key confirms a cancellation
         self.over = False

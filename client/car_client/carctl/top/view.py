@@ -74,7 +74,7 @@ def view(state: TopState, status: Status, width: int, height: int) -> Renderable
 def _by_app(
     running: Iterable[SequenceStatus], waiting: Iterable[WaitingStatus]
 ) -> Iterator[SequenceStatus | WaitingStatus]:
-    """Yield the running requests of each app, then those of it that wait; apps without a running one come last."""
+    """Yield the running requests of each app, then its waiting requests; an app that runs nothing comes last."""
     waits = groups(waiting)
     for app, rows in groups(running).items():
         yield from rows
