@@ -143,10 +143,7 @@ class RawClient:
     def response(self, request_id: Any) -> Json:
         """Return the terminal response of a request; those of others are kept, chunks are passed over."""
         while request_id not in self._responses:
-            message = self.receive()
-            if "method" not in message:
-                assert message["id"] not in self._responses, "a request was answered twice"
-                self._responses[message["id"]] = message
+            self._kept(self.receive())
         return self._responses.pop(request_id)
 
     def call(self, method: str, params: Any = None) -> Json:
@@ -167,12 +164,20 @@ class RawClient:
         return str(response["error"]["data"]["reason"])
 
     def first_chunk(self, request_id: Any) -> Json:
-        """Return the first chunk of a stream, passing over all else."""
+        """Return the first chunk of a stream; responses of others are kept, their chunks are passed over."""
         while True:
-            message = self.receive()
+            message = self._kept(self.receive())
+            assert message.get("id") != request_id, f"no chunk came before the end: {message}"
             if message.get("method") == "infer_stream/chunk" and message["params"]["id"] == request_id:
                 params: Json = message["params"]
                 return params
+
+    def _kept(self, message: Json) -> Json:
+        """Return a message; a response is kept for whoever waits for it later."""
+        if "method" not in message:
+            assert message["id"] not in self._responses, "a request was answered twice"
+            self._responses[message["id"]] = message
+        return message
 
     def stream(self, params: Any) -> tuple[list[Json], Json]:
         """Run a stream to its end; return its chunks and its terminal response."""
