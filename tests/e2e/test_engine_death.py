@@ -34,6 +34,12 @@ def until_in_phase(client: RawClient, phase: str) -> None:
         pass
 
 
+def until_all_are_prepared(client: RawClient) -> None:
+    """Return once no request waits for its own prompt: an engine that dies meanwhile dies under it too."""
+    while any(each["awaits"] == "prompt" for each in client.result("daemon/status")["waiting"]):
+        pass
+
+
 def until_replaced(client: RawClient, engine: psutil.Process) -> None:
     """Return once another engine is up."""
     while not any(each["pid"] != engine.pid for each in client.result("daemon/status")["models"][0]["engines"]):
@@ -146,6 +152,7 @@ def test_a_request_that_was_running_in_two_deaths_is_quarantined_and_the_next_is
         queued = client.send("infer", greedy(KNOWN[0]))
         for _ in range(2):
             until_in_phase(other, "decode")
+            until_all_are_prepared(other)
             until_replaced(other, kill_engine(daemon))
         error = client.response(poison)["error"]
         assert (error["code"], error["data"]["quarantined"], error["data"]["retryable"]) == (1005, True, False)
