@@ -171,7 +171,8 @@ class Reading(Struct, frozen=True, array_like=True):
 
     Tags of reasoning, whether the answer starts inside it, the style of tool calls, control tokens to write out,
     whether reasoning stays in the text, the tools with the kinds of their parameters (None: calls are text), the part
-    of a message's header that the prompt ends with, and whether the answer ends with its first call.
+    of a message's header that the prompt ends with, whether the answer ends with its first call, and by the tools'
+    names the JSON texts of the schemas by which an answer without tags is a call (none: it is text).
     """
 
     thinking: Tags | None = None
@@ -182,6 +183,7 @@ class Reading(Struct, frozen=True, array_like=True):
     functions: Annotated[dict[str, Annotated[dict[str, ParameterKind], _Items]], _Items] | None = None
     begun: str = ""
     one_call: bool = False
+    schemas: Annotated[dict[str, str], _Items] = {}
 
 
 class Tail(Struct, frozen=True, array_like=True):

@@ -103,6 +103,7 @@ class Family:
     dropped: tuple[str, ...] = ()  # a line break at their ends may be missing
     header: MessageHeader | None = None
     lead: str = ""  # before a forced call, with its `{name}`
+    untagged: tuple[tuple[str, str], ...] = ()  # texts around a call without its tags that is a whole answer
     needs: str = ""  # a control token; a vocabulary without it writes calls in the style `older`
     older: ToolStyle | None = None
 
@@ -464,7 +465,14 @@ FAMILIES: dict[ToolStyle, Family] = {
         between="\n",
         dropped=("<response>\n", "</response>\n"),
     ),
-    "hermes": Family(open="<tool_call>\n", close="\n</tool_call>", each=True, between="\n"),
+    "hermes": Family(
+        open="<tool_call>\n",
+        close="\n</tool_call>",
+        each=True,
+        between="\n",
+        # Qwen2.5-Coder's, which seldom writes the tags that its template shows.
+        untagged=(("```json", "```"), ("```", "```"), ("<tools>", "</tools>"), ("", "")),
+    ),
     "olmo3": Family(
         open="<function_calls>\n",
         close="\n</function_calls>",

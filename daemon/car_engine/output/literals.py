@@ -183,14 +183,15 @@ def resolved(schema: dict[str, Any], key: str, root: dict[str, Any] | None = Non
     for _ in range(_DEEPEST):
         if not isinstance(found, dict) or not isinstance(reference := found.get("$ref"), str):
             break
-        found = _referred(reference, root)
+        found = referred(reference, root)
     found = found if isinstance(found, dict) else {}
     return {**{each: root[each] for each in ("$defs", "definitions") if each in root}, **found}
 
 
-def _referred(reference: str, root: dict[str, Any]) -> Any:
+def referred(reference: str, root: Any) -> Any:
+    """Return the schema that a reference within a schema names, None if there is none."""
     target: Any = root
-    for part in reference.removeprefix("#/").split("/"):
+    for part in filter(None, reference.removeprefix("#").split("/")):
         target = target.get(part) if isinstance(target, dict) else None
     return target
 
@@ -200,7 +201,7 @@ def _types(schema: Any, root: dict[str, Any], depth: int) -> set[str]:
     if not isinstance(schema, dict) or not depth:
         return set()
     if isinstance(reference := schema.get("$ref"), str):
-        return _types(_referred(reference, root), root, depth - 1)
+        return _types(referred(reference, root), root, depth - 1)
     listed = schema.get("type")
     if listed is not None:
         return {listed} if isinstance(listed, str) else set(map(str, listed))

@@ -1,7 +1,7 @@
 """Reader of tool calls in an answer, by the table of families."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from car_engine.output.families import FAMILIES, Family, MessageHeader
 from car_engine.output.json_object import is_object, take_value, text_of
 from car_engine.output.literals import Kinds
 from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
+from car_engine.output.untagged_call import take_untagged
 from car_protocol.conversation import Invalid
 
 
@@ -81,7 +82,7 @@ class ToolCallReader:
 
     `functions` are the names of the tools with the kinds of their parameters, None for any. Without `calls` only the
     texts around messages are read. `begun` is the part of a message's header that the prompt ends with; with `keep`
-    reasoning is text.
+    reasoning is text. An answer that is one call without tags is a call if its arguments hold by the `schemas`.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class ToolCallReader:
         calls: bool = True,
         begun: str = "",
         keep: bool = False,
+        schemas: Mapping[str, str] | None = None,
     ) -> None:
         self._family = FAMILIES[style]
         self._found = _markers_of(self._family)
@@ -100,6 +102,7 @@ class ToolCallReader:
         self._functions = functions
         self._calls = calls
         self._keep = keep
+        self._schemas = schemas or {}
         self._begun = begun  # until the first header was read
         self._buffer = StreamBuffer()
         self._reader = ArgumentsReader(
@@ -140,6 +143,8 @@ class ToolCallReader:
     def _marked(self) -> Steps[None]:
         """Read text with calls and messages in it."""
         markers, header = self._found.text if self._calls else self._found.frames, self._family.header
+        if self._schemas and (yield from self._untagged()):
+            return
         while (marker := (yield from self._buffer.copy_until_any(markers, self._parts.append))) is not None:
             if header is not None and marker in header.starts:
                 yield from self._message(header, marker)
@@ -150,6 +155,17 @@ class ToolCallReader:
             else:
                 yield from self._run(bare=marker in self._found.heads)
         self._undecided()
+
+    def _untagged(self) -> Steps[bool]:
+        """Read an answer that is one call without its tags; False for any other text, which is put back."""
+        name, arguments = yield from take_untagged(self._buffer, self._family, self._schemas)
+        if not arguments:
+            self._buffer.put_back()
+            return False
+        self._begin(name)
+        self._write(arguments)
+        self._end()
+        return True
 
     def _whole(self) -> Steps[None]:
         """Read an answer that begins with its calls, or has none."""

@@ -3,6 +3,8 @@
 from collections.abc import Sequence as Rows
 from typing import NamedTuple, Protocol
 
+from msgspec import json
+
 from car_base.ipc.frames import Chat, ImageSlot, Reading
 from car_base.ipc.refusal import Refusal
 from car_engine.output.format import Format
@@ -127,4 +129,7 @@ def _reading(form: Format, chat: Chat, rendered: Rendered) -> Reading:
         kinds_of([tool.function for tool in chat.tools]) if chat.tools else None,
         rendered.begun,
         bool(chat.tools) and not chat.parallel,
+        {tool.function.name: json.encode(tool.function.parameters).decode() for tool in chat.tools}
+        if family is not None and family.untagged
+        else {},
     )

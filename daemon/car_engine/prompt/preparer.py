@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Collection
 from typing import NoReturn, Protocol
 
+from msgspec.structs import replace
+
 from car_base.host.event_log import named
 from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import (
@@ -171,6 +173,8 @@ class Preparer:
             raise self._limit.exceeded(len(tokens), params.max_tokens)
         max_tokens = min(params.max_tokens or room, room)
         constraint = self._constraints.of(job, reading)
+        if constraint:
+            reading = replace(reading, schemas={})  # its answer may look like a call and be none
         self._warm(job.owner, params)
         ignored = self._constraints.ignored(job, constraint)
         return Prepared(

@@ -137,5 +137,6 @@ def _reader(reading: Reading, stops: list[str], call_id: Callable[[], str]) -> O
             calls=reading.functions is not None,
             begun=reading.begun,
             keep=reading.keep,
+            schemas=reading.schemas,
         )
     return OutputReader(stops, thinking, calls, keep=reading.keep, one_call=reading.one_call)

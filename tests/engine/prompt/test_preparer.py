@@ -509,6 +509,14 @@ def test_calls_are_read_only_where_there_are_tools() -> None:
     assert reading_of(model.answer(prepare(chat=conversation("hi")))).tools is None
 
 
+def test_a_call_without_tags_counts_only_in_a_free_answer_to_a_request_with_tools() -> None:
+    model = preparer(template=FakeTemplate(form=THINKING))
+    free = prepare(chat=conversation("hi", tools=TOOLS))
+    bound = prepare(chat=conversation("hi", tools=TOOLS), json_schema={"type": "object"})
+    assert [sorted(reading_of(model.answer(each)).schemas) for each in (free, bound)] == [["f", "g"], []]
+    assert reading_of(model.answer(prepare(chat=conversation("hi")))).schemas == {}
+
+
 def test_an_answer_has_one_call_only_where_its_request_says_so() -> None:
     model = preparer(template=FakeTemplate(form=THINKING))
     for parallel in (True, False):
