@@ -32,6 +32,11 @@ def module(document: dict[str, Any]) -> str:
     errors = document["components"]["errors"]
     reasons = "".join(f"  {name}: {kind['code']},\n" for name, kind in errors.items())
     parts.append(f"/** The code of each error, by `data.reason`. */\nexport const CODES = {{\n{reasons}}} as const;\n")
+    at_once = "".join(f'  "{method["name"]}",\n' for method in document["methods"] if not method["x-waits"])
+    parts.append(
+        "/** The methods that the daemon answers at once: they count towards no bound of a connection. */\n"
+        f"export const AT_ONCE: readonly string[] = [\n{at_once}];\n"
+    )
     limits = document["components"]["schemas"]["Limits"]["properties"]
     for name, text in _BOUNDS.items():
         parts.append(f"/** {text} */\nexport const {name.upper()} = {limits[name]['default']};\n")

@@ -34,6 +34,7 @@ class AsyncClient:
     anything of the answer came: after the daemon's `retry_after_ms`, of at most 10 s, or after pauses of 0.25 s, 0.5 s
     and so on. Never sent again are a stream that delivered a chunk, requests with `wait=False`, `queue=False` or
     `supersede`, requests whose own deadline passed, calls that change the daemon, and `call`.
+    A connection has at most 64 requests in flight: the client sends further requests as answers come, in their order.
 
     Raises:
         RequestError: From every call: an error that the daemon answered. Methods name the classes to expect.
@@ -123,7 +124,7 @@ class AsyncClient:
             DeadlineExceeded: `timeout_ms` or `queue_timeout_ms` passed before the first token.
             RequestCancelled: The request was cancelled by its user, or superseded.
             EngineLost: The engine died while it served the request.
-            LimitReached: The request is longer than a frame may be, or too many are in flight.
+            LimitReached: The request is longer than a frame may be.
             Draining: The daemon is ending.
         """
         return await self._request(calls.infer("infer", prompt, messages, tokens, options))
@@ -172,7 +173,7 @@ class AsyncClient:
             DeadlineExceeded: `timeout_ms` or `queue_timeout_ms` passed.
             RequestCancelled: The request was cancelled by its user.
             EngineLost: The engine died twice while it served the request.
-            LimitReached: The request is longer than a frame may be, or too many are in flight.
+            LimitReached: The request is longer than a frame may be.
             Draining: The daemon is ending.
         """
         return await self._request(calls.decide(state, questions, options))

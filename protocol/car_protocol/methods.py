@@ -204,6 +204,8 @@ def _method(name: str, method: Method) -> dict[str, Any]:
         # The members above as one object, which OpenRPC does not name.
         "x-params": {"$ref": _REF.format(name=method.params.__name__)},
         "result": {"name": "result", "schema": result},
+        # False for a method that is answered at once and counts towards no bound of a connection.
+        "x-waits": method.waits,
     }
 
 

@@ -60,7 +60,8 @@ class AsyncConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Subscribe to the capacity."""
         self._transport = cast(asyncio.Transport, transport)
-        self.write(self.session.greet().frame)
+        self.session.greet()
+        self.write(self.session.due())
 
     def data_received(self, data: bytes) -> None:
         """Route the received bytes; a message that the protocol forbids ends the connection."""
@@ -68,6 +69,7 @@ class AsyncConnection(asyncio.Protocol):
             self.session.receive(data)
         except ProtocolError as error:
             self.close(error)
+        self.write(self.session.due())
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail the calls in flight."""
@@ -96,8 +98,8 @@ class AsyncReply:
         self.call = connection.session.begin(spec.method, spec.params, self._changed.set, spec.on_progress)
 
     async def send(self, _: Deadline) -> None:
-        """Send the request, at once: the transport keeps what the daemon does not read yet."""
-        self._connection.write(self.call.frame)
+        """Send the request in its turn: the transport keeps what the daemon does not read yet."""
+        self._connection.write(self._connection.session.due())
 
     async def wait(self, deadline: Deadline) -> None:
         """Wait until the call has a chunk or an end; raises RequestTimeout."""

@@ -31,7 +31,8 @@ class BlockingConnection:
         self.open = True  # false once an end was noticed
         self._unsent: list[bytes] = []
         self._sending = False
-        self.send(self.session.greet().frame)
+        self.session.greet()
+        self.send(self.session.due())
 
     def send(self, frame: bytes, deadline: Deadline = NEVER) -> None:
         """Send a frame; raises RequestTimeout. After the daemon's end nothing happens: its last words can be read."""
@@ -66,6 +67,7 @@ class BlockingConnection:
             if self.open and not self._readable.poll(deadline.remaining_ms):
                 raise deadline.error()
             self._receive()
+            self.send(self.session.due(), deadline)
 
     def drain(self) -> None:
         """Read what has come already, without waiting."""
@@ -123,8 +125,8 @@ class BlockingReply:
         self.call = connection.session.begin(spec.method, spec.params, on_progress=spec.on_progress)
 
     def send(self, deadline: Deadline) -> None:
-        """Send the request; raises RequestTimeout."""
-        self._connection.send(self.call.frame, deadline)
+        """Send the request, or what is before it; raises RequestTimeout."""
+        self._connection.send(self._connection.session.due(), deadline)
 
     def wait(self, deadline: Deadline) -> None:
         """Wait until the call has a chunk or an end; raises RequestTimeout."""

@@ -13,8 +13,8 @@ from car_client.results import Answer, Capacity, Chunk, Status, joined
 from car_protocol.envelope import NOT_JSON, Id, Incoming, Request, decode_incoming, encode_message
 from car_protocol.errors import REASONS, ErrorObject, RpcError
 from car_protocol.framing import LineFramer
-from car_protocol.limits import MAX_FRAME_BYTES
-from car_protocol.methods import CAPACITY_CHANGED, CHUNK, MODELS_PROGRESS, STATUS_CHANGED
+from car_protocol.limits import MAX_FRAME_BYTES, MAX_IN_FLIGHT
+from car_protocol.methods import CAPACITY_CHANGED, CHUNK, METHODS, MODELS_PROGRESS, STATUS_CHANGED
 from car_protocol.models import LoadProgress
 
 T = TypeVar("T")
@@ -33,9 +33,12 @@ class PendingCall:
         frame: bytes,
         wake: Callable[[], None] = do_nothing,
         on_progress: Progress = ignore_progress,
+        *,
+        counts: bool = False,
     ) -> None:
         self.id = call_id
         self.frame = frame
+        self.counts = counts  # towards the daemon's bound, as no call does that is answered at once
         self.on_progress = on_progress
         self._wake = wake
         # Bounded by the answer's length: reading goes on while it grows, because other calls share the connection.
@@ -132,6 +135,7 @@ class ProtocolSession:
         # Each with the milliseconds between two statuses that it needs; called with None when the connection ends.
         self._watchers: dict[Callable[[Status | None], None], int] = {}
         self._in_flight: dict[Id, PendingCall] = {}
+        self._unsent: dict[Id, PendingCall] = {}  # of these, the oldest first, until `due` gave their frames out
         self._greeting: PendingCall | None = None
         self._capacity: Capacity | None = None
         self._refusal: CardError | None = None  # the last error that names no request
@@ -164,21 +168,39 @@ class ProtocolSession:
         wake: Callable[[], None] = do_nothing,
         on_progress: Progress = ignore_progress,
     ) -> PendingCall:
-        """Begin a call, whose frame is to be sent; raises LimitReached for too long a frame."""
+        """Begin a call, which `due` sends in its turn; raises LimitReached for too long a frame."""
         call_id = next(self._ids)
         frame = encode_message(Request("2.0", method, call_id, params))
         bound = self._capacity.limits.max_frame_bytes if self._capacity else MAX_FRAME_BYTES
         if len(frame) - 1 > bound:
             raise from_object(RpcError("limit", limit="max_frame_bytes", value=bound).as_object())
-        call = PendingCall(call_id, frame, wake, on_progress)
+        counts = method in METHODS and METHODS[method].waits
+        call = PendingCall(call_id, frame, wake, on_progress, counts=counts)
         if self._loss:
             call.fail(self._loss)
         else:
-            self._in_flight[call_id] = call
+            self._in_flight[call_id] = self._unsent[call_id] = call
         return call
 
+    def due(self) -> bytes:
+        """Return the frames to send now: the daemon refuses more calls than `max_in_flight`, so others wait here."""
+        if not self._unsent:
+            return b""
+        bound = self._capacity.limits.max_in_flight if self._capacity else MAX_IN_FLIGHT
+        sent = self._in_flight.keys() - self._unsent.keys()
+        free = bound - sum(self._in_flight[call_id].counts for call_id in sent)
+        frames = []
+        for call in list(self._unsent.values()):
+            if free > 0 or not call.counts:
+                free -= call.counts
+                frames.append(self._unsent.pop(call.id).frame)
+        return b"".join(frames)
+
     def cancel(self, call: PendingCall) -> bytes:
-        """Return the frame that cancels the call at the daemon; empty if it has ended."""
+        """Return the frame that cancels the call at the daemon; a call that was not sent ends here in the same way."""
+        if self._unsent.pop(call.id, None):
+            del self._in_flight[call.id]
+            call.fail(from_object(RpcError("cancelled", started=False).as_object()))
         return b"" if call.ended else encode_message(Request("2.0", "$/cancelRequest", params={"id": call.id}))
 
     def watch(self, watcher: Callable[[Status | None], None], interval_ms: int) -> int:
@@ -210,6 +232,7 @@ class ProtocolSession:
         self._capacity = None
         in_flight = list(self._in_flight.values())
         self._in_flight.clear()
+        self._unsent.clear()
         for call in in_flight:
             call.fail(self._loss)
         for watcher in list(self._watchers):

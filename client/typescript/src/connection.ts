@@ -11,6 +11,7 @@ import {
   RequestCancelled,
 } from "./errors.js";
 import {
+  AT_ONCE,
   type Capacity,
   type Chunk,
   CODES,
@@ -52,8 +53,9 @@ export class Connection {
   #nextId = 1;
   #maxFrameBytes = MAX_FRAME_BYTES;
   #maxInFlight = MAX_IN_FLIGHT;
-  #unsent = new Map<number, Buffer>(); // frames of calls beyond this bound, the oldest first
   #calls = new Map<number, Receiver>();
+  #unsent = new Map<number, Buffer>(); // the frames of these beyond that bound, the oldest first
+  #atOnce = new Set<number>(); // these that do not count towards it
   #parts: Buffer[] = []; // of the frame that has not ended
   #bytes = 0; // in these parts
   #refusal: CardError | undefined; // the last error that names no request
@@ -97,7 +99,8 @@ export class Connection {
   /**
    * Send a request and return its id; the receiver hears of its end exactly once.
    *
-   * The daemon refuses more requests of a connection than `max_in_flight`: further requests wait here for an end.
+   * The daemon refuses more requests of a connection than `max_in_flight`: further requests wait here for an end,
+   * except for methods that are answered at once.
    *
    * @throws LimitReached if the request is longer than a frame may be.
    */
@@ -118,9 +121,14 @@ export class Connection {
       receiver.onError(this.loss);
       return id;
     }
-    if (this.#calls.size - this.#unsent.size < this.#maxInFlight) this.#socket.write(frame);
-    else this.#unsent.set(id, frame);
     this.#calls.set(id, receiver);
+    if (AT_ONCE.includes(method)) {
+      this.#atOnce.add(id);
+      this.#socket.write(frame);
+    } else {
+      this.#unsent.set(id, frame);
+      this.#sendDue();
+    }
     return id;
   }
 
@@ -229,12 +237,17 @@ export class Connection {
   #take(id: number): Receiver | undefined {
     const receiver = this.#calls.get(id);
     this.#calls.delete(id);
-    const [next] = this.#unsent;
-    if (next && this.#calls.size - this.#unsent.size < this.#maxInFlight) {
-      this.#unsent.delete(next[0]);
-      this.#socket.write(next[1]);
-    }
+    this.#atOnce.delete(id);
+    this.#sendDue();
     return receiver;
+  }
+
+  #sendDue(): void {
+    for (const [id, frame] of this.#unsent) {
+      if (this.#calls.size - this.#unsent.size - this.#atOnce.size >= this.#maxInFlight) return;
+      this.#unsent.delete(id);
+      this.#socket.write(frame);
+    }
   }
 
   #onCapacity(capacity: Capacity): void {
@@ -242,6 +255,7 @@ export class Connection {
     this.#maxFrameBytes = capacity.limits?.max_frame_bytes ?? MAX_FRAME_BYTES;
     this.#maxInFlight = capacity.limits?.max_in_flight ?? MAX_IN_FLIGHT;
     this.events.onCapacity(capacity);
+    this.#sendDue();
   }
 
   #lose(reason?: CardError): void {
@@ -251,6 +265,7 @@ export class Connection {
     const calls = [...this.#calls.values()];
     this.#calls.clear();
     this.#unsent.clear();
+    this.#atOnce.clear();
     for (const call of calls) call.onError(this.loss);
     this.events.onLost(this.loss);
   }

@@ -1501,6 +1501,17 @@ export const CODES = {
   not_permitted: 1009,
 } as const;
 
+/** The methods that the daemon answers at once: they count towards no bound of a connection. */
+export const AT_ONCE: readonly string[] = [
+  "inference/capacity",
+  "$/cancelRequest",
+  "daemon/status",
+  "daemon/cancel",
+  "daemon/reload",
+  "daemon/metrics",
+  "rpc.discover",
+];
+
 /** The longest frame in bytes, until the daemon names its own bound. */
 export const MAX_FRAME_BYTES = 8388608;
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from car_client.errors import DaemonUnavailable, LimitReached, Overloaded, ProtocolError, RequestError
+from car_client.errors import DaemonUnavailable, LimitReached, Overloaded, ProtocolError, RequestCancelled, RequestError
 from car_client.results import Answer
 from car_client.transport import protocol_session as session_module
 from car_client.transport.protocol_session import PendingCall, ProtocolSession
@@ -155,9 +155,46 @@ def test_another_count_of_chunks_fails_the_stream(claimed: int) -> None:
 def test_cancelling_names_the_request_and_an_ended_one_needs_none() -> None:
     session = ProtocolSession()
     call = session.begin("infer", {})
+    assert session.due() == call.frame
     assert session.cancel(call) == b'{"jsonrpc":"2.0","method":"$/cancelRequest","params":{"id":1}}\n'
     session.receive(frame(id=call.id, result=ANSWER))
     assert session.cancel(call) == b""
+
+
+def test_calls_beyond_the_daemons_bound_are_sent_in_their_order_as_answers_come() -> None:
+    session = ProtocolSession()
+    declared = capacity()
+    declared["limits"]["max_in_flight"] = 2
+    greeting = session.greet()
+    session.due()
+    session.receive(frame(id=greeting.id, result=declared))
+    calls = [session.begin("detokenize", {}) for _ in range(4)]
+    assert session.due() == calls[0].frame + calls[1].frame
+    assert session.due() == b""
+    session.receive(frame(id=calls[1].id, result={"text": ""}))
+    assert session.due() == calls[2].frame
+    session.receive(frame(id=calls[0].id, result={"text": ""}) + frame(id=calls[2].id, result={"text": ""}))
+    assert session.due() == calls[3].frame
+
+
+def test_a_call_that_is_answered_at_once_passes_calls_that_wait_for_a_place() -> None:
+    session = ProtocolSession()
+    for _ in range(65):
+        session.begin("infer", {})
+    session.due()
+    status = session.begin("daemon/status", {})
+    assert session.due() == status.frame
+
+
+def test_a_call_that_was_not_sent_is_cancelled_without_the_daemon() -> None:
+    session = ProtocolSession()
+    calls = [session.begin("infer", {}) for _ in range(65)]
+    session.due()
+    assert session.cancel(calls[64]) == b""
+    with pytest.raises(RequestCancelled):
+        calls[64].read(Answer)
+    session.receive(frame(id=calls[0].id, result=ANSWER))
+    assert session.due() == b""
 
 
 def test_a_frame_that_the_daemon_would_refuse_is_not_sent() -> None:
