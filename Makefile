@@ -118,10 +118,10 @@ fmt: install ## format, and apply the linter's fixes
 shape: .venv/engineless ## figures about the code's shape: a mirror, no gate
 	$(BIN)/python -m tools.shape
 
-trace: .venv/engineless ## the calls of one token; renews docs/follow-one-token.md
+trace: .venv/engineless ## the calls of one token; renews docs/explanation/follow-one-token.md
 	$(BIN)/python -m tools.trace
 
-docs: install ## the tables of docs/protocol.md, from the definitions; the blocking client; TypeScript types
+docs: install ## the tables of docs/reference/protocol.md, from the definitions; the blocking client; TypeScript types
 	$(BIN)/python -m tools.protocol_docs
 	$(BIN)/python -m tools.blocking_client
 	$(BIN)/python -m tools.typescript_types

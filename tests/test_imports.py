@@ -1,4 +1,4 @@
-"""The import rules of docs/architecture.md, checked against the source."""
+"""The import rules of docs/explanation/architecture.md, checked against the source."""
 
 import ast
 from collections.abc import Collection, Iterator

@@ -34,7 +34,13 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["CONTRIBUTING.md", "docs/architecture.md", "docs/debugging.md", "docs/follow-one-token.md", "docs/security.md"],
+    [
+        "CONTRIBUTING.md",
+        "docs/explanation/architecture.md",
+        "docs/howto/debugging.md",
+        "docs/explanation/follow-one-token.md",
+        "docs/explanation/security.md",
+    ],
 )
 def test_modules_and_names_on_a_page_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/protocol.md says what the definitions say."""
+"""docs/reference/protocol.md says what the definitions say."""
 
 import re
 

@@ -1,1 +1,1 @@
-"""The tables of docs/protocol.md, made from the definitions that decode the requests."""
+"""The tables of docs/reference/protocol.md, made from the definitions that decode the requests."""

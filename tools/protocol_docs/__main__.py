@@ -1,4 +1,4 @@
-"""Write the definitions' words into docs/protocol.md and into the client's source: `python -m tools.protocol_docs`."""
+"""Write the definitions' words into the protocol's page and the client's source: `python -m tools.protocol_docs`."""
 
 from tools.protocol_docs.client_texts import OPTIONS, rewritten
 from tools.protocol_docs.page import PAGE, filled

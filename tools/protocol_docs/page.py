@@ -1,11 +1,11 @@
-"""docs/protocol.md with its tables: each stands between a marker that names it and one that ends it."""
+"""docs/reference/protocol.md with its tables: each stands between a marker that names it and one that ends it."""
 
 import re
 from pathlib import Path
 
 from tools.protocol_docs.tables import TABLES
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "protocol.md"
 _PLACE = re.compile(r"<!-- table: ([a-z ]+) -->\n.*?<!-- end -->", re.DOTALL)
 
 

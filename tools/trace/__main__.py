@@ -1,4 +1,4 @@
-"""`make trace`: prints the figures and renews the table of docs/follow-one-token.md."""
+"""`make trace`: prints the figures and renews the table of docs/explanation/follow-one-token.md."""
 
 from tools.trace.measured import measure
 from tools.trace.page import PAGE, renewed

@@ -1,4 +1,4 @@
-"""docs/follow-one-token.md with its tables: each stands between a marker that names it and one that ends it."""
+"""The page "Follow one token" with its tables: each stands between a marker that names it and one that ends it."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from tools.trace.measured import Measured
 from tools.trace.profile import Profile
 
-PAGE = Path(__file__).parents[2] / "docs" / "follow-one-token.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "follow-one-token.md"
 _PLACE = re.compile(r"<!-- table: ([a-z]+) -->\n.*?<!-- end -->", re.DOTALL)
 _NAMES = {
     "stream": "`infer_stream`, an answer of three tokens",

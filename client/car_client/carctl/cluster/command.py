@@ -11,8 +11,8 @@ from car_client.results import ModelStatus
 from car_protocol.status import ClusterStatus, NodeStatus
 
 _NONE = (
-    "this daemon reports no cluster: add the table [cluster] to its configuration (docs/cluster.md), and run this "
-    "as its own user or root"
+    "this daemon reports no cluster: add the table [cluster] to its configuration (docs/howto/cluster.md), and run "
+    "this as its own user or root"
 )
 
 

@@ -67,7 +67,7 @@ class ClusterHead(NamedTuple):
             socket.create_connection((self.host, self.port), timeout_s).close()
         except OSError as error:
             reason = "no answer" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
-            advice = "start Ray on the head, or open this port and those of docs/cluster.md in its firewall"
+            advice = "start Ray on the head, or open this port and those of docs/howto/cluster.md in its firewall"
             raise Unreachable(f"{self}: {reason}: {advice}") from error
 
 
