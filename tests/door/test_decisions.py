@@ -114,15 +114,17 @@ async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deci
     assert deciding.params("decide")["questions"] == [
         {
             "type": "choice",
+            "name": "team",
             "instructions": "Which?",
             "options": [{"value": "a"}, {"value": "b", "description": {"owns": ["x"]}}],
         },
         {
             "type": "score",
+            "name": "how",
             "instructions": ["How", "much?"],
             "levels": [{"label": "little"}, {"label": {"label": "much"}}],
         },
-        {"type": "predicate", "true": "it is"},
+        {"type": "predicate", "name": "so", "true": "it is"},
     ]
     assert found["answers"] == {
         "team": {

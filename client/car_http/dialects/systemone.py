@@ -90,7 +90,7 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
 def _asked(name: str, question: Question) -> dict[str, Any]:
     if isinstance(question, Box):
         raise bad(f"questions.{name}.type", "boxes are not offered: ask for a choice, a score or a noul")
-    about = given(instructions=question.instructions)
+    about = given(name=name, instructions=question.instructions)
     match question:
         case Noul(criteria=sides):
             return {"type": "predicate"} | about | (given(true=sides.true, false=sides.false) if sides else {})

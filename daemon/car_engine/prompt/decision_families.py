@@ -32,7 +32,7 @@ CHAT = Family("chat", _PAIRS, spaced=True)
 OWN_WORDS = {
     family.name: family
     for family in (
-        Family("openjev", _LETTERS),
+        Family("openjev", _LETTERS, sides=("true", "false")),
         Family("lev", _PAIRS, orders=2, sorted_keys=True, ratings=True),
         Family("nimble", _PAIRS, sides=("false", "true"), true_first=False),
     )

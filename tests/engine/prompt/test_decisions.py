@@ -139,10 +139,10 @@ def test_control_tokens_of_a_client_stay_text(family: str | None) -> None:
     assert written[0][: len(written[1])] == written[1]
 
 
-def test_openjev_shows_a_predicate_as_yes_and_no() -> None:
+def test_openjev_shows_a_predicate_as_true_and_false() -> None:
     team, angry = prompts(prepared(TEAM, ANGRY, family="openjev"))
     assert team == '<|start|>I was charged twice.|team|choice|"Which team?"|A=billing:"money";B=tech;2<|end|>'
-    assert '|noul|"Is the customer angry?"|A=yes:"shouts";B=no;' in angry
+    assert '|noul|"Is the customer angry?"|A=true:"shouts";B=false;' in angry
 
 
 def test_lev_sorts_keys_reads_choices_twice_and_predicates_as_nine_ratings() -> None:
