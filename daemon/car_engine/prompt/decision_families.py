@@ -3,17 +3,23 @@
 from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
+from car_protocol.decide import MAX_OPTIONS
+
 _LETTERS = (*ascii_uppercase, *ascii_lowercase)
 _PAIRS = (*ascii_uppercase, *(first + second for first in ascii_uppercase for second in ascii_uppercase))
 # A rating of lev is 0 to 8.
 RATINGS = 9
+# The names that temperatures of a file have for numbers of options up to a bound.
+_BY_COUNT = ((2, "2"), (5, "3_5"), (10, "6_10"), (MAX_OPTIONS, "11"))
+_BY_SIZE = ((8, "small"), (26, "mid"), (MAX_OPTIONS, "large"))
 
 
 class Family(NamedTuple):
     """How a family is asked.
 
     Of `labels` those count that are one token, `spaced` also with a space before them. A choice is read in `orders`
-    orders. A predicate is either one of nine `ratings` or a choice of the two `sides`.
+    orders. A predicate is either one of nine `ratings` or a choice of the two `sides`. Its temperatures may differ by
+    `buckets` of numbers of options.
     """
 
     name: str
@@ -24,6 +30,11 @@ class Family(NamedTuple):
     ratings: bool = False
     sides: tuple[str, str] = ("yes", "no")
     true_first: bool = True
+    buckets: tuple[tuple[int, str], ...] = _BY_COUNT
+
+    def bucket(self, options: int) -> str:
+        """Return the name of the bucket of a number of options."""
+        return next(name for most, name in self.buckets if options <= most)
 
 
 # Any chat model, by its chat template.
@@ -33,7 +44,16 @@ OWN_WORDS = {
     family.name: family
     for family in (
         Family("openjev", _LETTERS, sides=("true", "false")),
-        Family("lev", _PAIRS, orders=2, sorted_keys=True, ratings=True),
+        Family(
+            "lev",
+            _PAIRS,
+            orders=2,
+            sorted_keys=True,
+            ratings=True,
+            sides=("false", "true"),
+            true_first=False,
+            buckets=_BY_SIZE,
+        ),
         Family("nimble", _PAIRS, sides=("false", "true"), true_first=False),
     )
 }

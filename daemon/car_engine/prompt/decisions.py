@@ -48,15 +48,17 @@ def way_of(value: Callable[[str], str | None], *, own_words: bool, chats: bool) 
     if not own_words:
         return Way(None, why=f"a model of the family {name} needs the chat template `systemone`, which its file lacks")
 
+    family = OWN_WORDS[name]
+
     def temperature(kind: str, count: int) -> float | None:
         key = f"decision.temperature.{_TYPES[kind]}"
-        text = value(f"{key}.{count}") or value(key)
+        text = value(f"{key}.{family.bucket(count)}") or value(key)
         try:
             return None if text is None else max(float(text), _LEAST_TEMPERATURE)
         except ValueError:
             return None
 
-    return Way(OWN_WORDS[name], temperature)
+    return Way(family, temperature)
 
 
 # Logits divided by less overflow; the choice is certain long before.

@@ -147,9 +147,10 @@ def test_openjev_shows_a_predicate_as_true_and_false() -> None:
 
 def test_lev_sorts_keys_reads_choices_twice_and_predicates_as_nine_ratings() -> None:
     found = prepared(TEAM, ANGRY, URGENT, state={"b": {"d": 1, "c": 2}, "a": 0}, family="lev")
-    first, second, _, urgent = prompts(found)
+    first, second, angry, urgent = prompts(found)
     assert first.startswith('<|start|>{"a": 0, "b": {"c": 2, "d": 1}}|')
     assert ("A=billing" in first, "A=tech" in second) == (True, True)
+    assert 'A=false;B=true:"shouts";' in angry
     assert 'A=0:"can wait";B=1:"now";' in urgent
     form = found.decision
     assert form is not None
@@ -164,16 +165,33 @@ def test_nimble_has_the_side_that_is_not_so_first() -> None:
     assert found.decision.questions[0].reverse
 
 
-def test_the_entrys_temperature_wins_over_the_files_which_may_depend_on_the_options() -> None:
-    values = {
-        "decision.temperature.choice": "0.85",
-        "decision.temperature.choice.3": "2",
-        "decision.temperature.noul": "x",
-    }
-    three = Choice(instructions="?", options=[Option("a"), Option("b"), Option("c")])
-    found = prepared(TEAM, three, URGENT, ANGRY, family="openjev", values=values, temperatures={"score": 3.0})
+def test_the_entrys_temperature_wins_over_the_files() -> None:
+    values = {"decision.temperature.choice": "0.85", "decision.temperature.noul": "x"}
+    found = prepared(TEAM, URGENT, ANGRY, family="openjev", values=values, temperatures={"choice": 3.0})
     assert found.decision is not None
-    assert [form.temperature for form in found.decision.questions] == [0.85, 2.0, 3.0, 1.0]
+    assert [form.temperature for form in found.decision.questions] == [3.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("family", "buckets"),
+    [
+        ("openjev", {2: "2", 3: "3_5", 5: "3_5", 6: "6_10", 10: "6_10", 11: "11"}),
+        ("nimble", {2: "2", 5: "3_5", 12: "11"}),
+        ("lev", {2: "small", 8: "small", 9: "mid", 12: "mid"}),
+    ],
+)
+def test_a_files_temperature_may_be_that_of_a_bucket_of_options(family: str, buckets: dict[int, str]) -> None:
+    names = sorted(set(buckets.values()))
+    values = {f"decision.temperature.choice.{name}": str(2 + place) for place, name in enumerate(names)}
+    asked = [Choice(instructions="?", options=[Option(str(place)) for place in range(count)]) for count in buckets]
+    found = prepared(*asked, URGENT, family=family, values=values | {"decision.temperature.score": "7"})
+    assert found.decision is not None
+    expected = [2.0 + names.index(name) for name in buckets.values()]
+    assert [form.temperature for form in found.decision.questions] == [*expected, 7.0]
+
+
+def test_the_last_bucket_has_all_options_that_a_vocabulary_has_labels_for() -> None:
+    assert [family.bucket(255) for family in OWN_WORDS.values()] == ["11", "large", "11"]
 
 
 @pytest.mark.parametrize(("family", "word"), [("kev", "heads"), ("laya", "heads"), ("clef", "heads"), ("new", "known")])
