@@ -11,6 +11,7 @@ from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.capacity import Capacity, CapacityParams
 from car_protocol.decide import DecideParams, Decision
 from car_protocol.errors import REASONS
+from car_protocol.examples import EXAMPLES
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.meta import Params
 from car_protocol.models import LoadParams, LoadProgress, Model, ModelDetails, Models, ShowParams
@@ -150,10 +151,10 @@ _REF = "#/components/schemas/{name}"
 
 
 def describe() -> dict[str, Any]:
-    """Return the OpenRPC 1.3 document of every method, notification and error."""
+    """Return the OpenRPC document of every method, notification and error."""
     kinds = [kind for method in METHODS.values() for kind in (method.params, method.result)]
     return {
-        "openrpc": "1.3.2",
+        "openrpc": "1.2.6",
         "info": {"title": "card", "version": PROTOCOL},
         "methods": [_method(name, method) for name, method in METHODS.items()],
         # OpenRPC has no word for what a server sends by itself.
@@ -170,11 +171,21 @@ def describe() -> dict[str, Any]:
 def schemas(kinds: Iterable[Any]) -> dict[str, Any]:
     """Return the JSON schemas of definitions by name; a member that is left out in place of None is never null."""
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
+    for member in _objects(components):
+        member.pop("discriminator", None)  # OpenAPI's; validators of JSON schema refuse it
     for kind in _definitions(Struct):
         if kind.__struct_config__.omit_defaults and kind.__name__ in components:
             properties = components[kind.__name__]["properties"]
             properties.update((name, _without_null(member)) for name, member in properties.items())
     return components
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a value, the outermost first."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(each)
 
 
 def _definitions(base: type[Struct]) -> Iterator[type[Struct]]:
@@ -195,6 +206,7 @@ def _without_null(member: dict[str, Any]) -> dict[str, Any]:
 
 def _method(name: str, method: Method) -> dict[str, Any]:
     (result,), _ = msgspec.json.schema_components([method.result], ref_template=_REF)
+    example = EXAMPLES[name]
     return {
         "name": name,
         "summary": method.summary,
@@ -204,6 +216,13 @@ def _method(name: str, method: Method) -> dict[str, Any]:
         # The members above as one object, which OpenRPC does not name.
         "x-params": {"$ref": _REF.format(name=method.params.__name__)},
         "result": {"name": "result", "schema": result},
+        "examples": [
+            {
+                "name": name,
+                "params": [{"name": member, "value": value} for member, value in example.params.items()],
+                "result": {"name": "result", "value": example.result},
+            }
+        ],
         # False for a method that is answered at once and counts towards no bound of a connection.
         "x-waits": method.waits,
     }

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from car_protocol.errors import REASONS
+from car_protocol.examples import EXAMPLES
 from car_protocol.methods import METHODS, NOTIFICATIONS, describe
 
 DOCUMENT = describe()
@@ -26,7 +27,7 @@ def references(value: Any) -> Iterator[str]:
 
 
 def test_it_says_what_it_is() -> None:
-    assert DOCUMENT["openrpc"] == "1.3.2"
+    assert DOCUMENT["openrpc"] == "1.2.6"
     assert DOCUMENT["info"] == {"title": "card", "version": "1"}
 
 
@@ -50,6 +51,19 @@ def test_a_method_lists_its_params_by_name(name: str) -> None:
         field.encode_name for field in fields if field.required
     }
     assert method["result"]["schema"]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_has_an_example_that_holds_to_its_definitions(name: str) -> None:
+    (example,) = BY_NAME[name]["examples"]
+    params = {each["name"]: each["value"] for each in example["params"]}
+    msgspec.convert(params, METHODS[name].params)
+    msgspec.convert(example["result"]["value"], METHODS[name].result)
+    assert list(EXAMPLES) == list(METHODS)
+
+
+def test_its_schemas_have_no_keyword_that_is_not_json_schemas() -> None:
+    assert b'"discriminator"' not in msgspec.json.encode(DOCUMENT)
 
 
 def test_every_reference_leads_somewhere() -> None:
