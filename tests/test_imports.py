@@ -34,7 +34,7 @@ ORDERS = {
     BASE: (("host", "ipc", "guide"), ("capacity",)),
     DAEMON: (
         ("sockets", "gguf", "scheduler"),
-        ("telemetry",),
+        ("telemetry", "people"),
         ("models", "connections"),
         ("config", "engines"),
         ("requests", "cluster"),

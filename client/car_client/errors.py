@@ -97,6 +97,10 @@ class Overloaded(RequestError):
     """The queue is full, or no sequence is free for a request that does not wait."""
 
 
+class QuotaReached(Overloaded):
+    """A limit of the person is reached: `data["limit"]` names it, `retry_after_ms` says when it ends."""
+
+
 class DeadlineExceeded(RequestError):
     """The request's own deadline (`timeout_ms`, `queue_timeout_ms`) passed before the first token."""
 
@@ -133,6 +137,7 @@ BY_REASON: dict[str, type[RequestError]] = {
     "invalid_params": InvalidParams,
     "cancelled": RequestCancelled,
     "overloaded": Overloaded,
+    "quota": QuotaReached,
     "deadline_exceeded": DeadlineExceeded,
     "draining": Draining,
     "model_unavailable": ModelUnavailable,

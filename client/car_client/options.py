@@ -152,6 +152,10 @@ class InferOptions(TypedDict, total=False):
     """The caller that the process sends this for, a name of up to 64 bytes; a process's leases and places are shared by
     tenant, and a tenant's by label; all requests without a name are of one tenant. Default ''.
     """
+    person: str
+    """The person of `[people]` in whose name a delegate sends it: a user of its own in all that follows; 1009 for
+    processes that are no delegates, and for unknown persons.
+    """
     _meta: dict[str, Any]
     """The caller's own; only `traceparent` is read."""
     traceparent: str
@@ -196,6 +200,10 @@ class DecideOptions(TypedDict, total=False):
     tenant: str
     """The caller that the process sends this for, a name of up to 64 bytes; a process's leases and places are shared by
     tenant, and a tenant's by label; all requests without a name are of one tenant. Default ''.
+    """
+    person: str
+    """The person of `[people]` in whose name a delegate sends it: a user of its own in all that follows; 1009 for
+    processes that are no delegates, and for unknown persons.
     """
     traceparent: str
     """W3C trace context, for the daemon's log."""

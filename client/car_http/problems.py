@@ -58,6 +58,7 @@ class Row(Struct, frozen=True):
 
 ROWS: dict[str, Row] = {
     "overloaded": Row(429, "rate_limit_exceeded", pauses=True),
+    "quota": Row(429, "quota_exceeded", pauses=True),
     "deadline_exceeded": Row(504, "deadline_exceeded", retry=False),
     "draining": Row(503, "draining", pauses=True),
     "model_unavailable": Row(404, "model_not_found"),

@@ -15,7 +15,9 @@ from car_protocol.methods import schemas
 
 APP = "llm"  # the label by which the daemon shares its sequences and shows requests
 # What `llm` passes by other means than `-o`, or what its answers have no place for.
-_NO_OPTIONS = {"prompt", "suffix", "model", "n", "progress", "client", "tenant", "return_tokens", "continue_last"}
+_NO_OPTIONS = {
+    *("prompt", "suffix", "model", "n", "progress", "client", "tenant", "person", "return_tokens", "continue_last")
+}
 _PLAIN = {"string": str, "integer": int, "number": float, "boolean": bool}
 _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 _SOUNDS = {"audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3", "audio/flac"}

@@ -164,7 +164,7 @@ class DecideParams(DecisionPrompt, frozen=True, kw_only=True):
     @property
     def prompt(self) -> DecisionPrompt:
         """The part that an engine needs."""
-        members = (name for name in DecisionPrompt.__struct_fields__ if name != "meta")
+        members = (name for name in DecisionPrompt.__struct_fields__ if name not in Params.__struct_fields__)
         return DecisionPrompt(**{name: getattr(self, name) for name in members})
 
     def _check_state(self) -> None:

@@ -42,6 +42,13 @@ REASONS: dict[str, Reason] = {
         "once a request has ended, `retry_after_ms`",
         retryable=True,
     ),
+    "quota": Reason(
+        1001,
+        "a limit of this person is reached",
+        "`data.limit` names it: `tokens_per_day` or `in_flight`, `data.value` is its value, `data.used` what was used; "
+        "`retry_after_ms` and, of a day's tokens, `ends_at` (seconds since 1970) say when it ends",
+        retryable=True,
+    ),
     "deadline_exceeded": Reason(
         1002, "the deadline passed before the first token", "`timeout_ms` or `queue_timeout_ms`", retryable=True
     ),
@@ -74,7 +81,10 @@ REASONS: dict[str, Reason] = {
     ),
     "limit": Reason(1008, "a limit of the connection was reached", "`data.limit` names it, `data.value` is its value"),
     "not_permitted": Reason(
-        1009, "this caller may not do this", "a method for administrators, or a request of another user"
+        1009,
+        "this caller may not do this",
+        "a method for administrators, a request of another user, or a `person` that this process may not name or that "
+        "does not exist (`data.why`)",
     ),
 }
 

@@ -15,7 +15,7 @@ from car_protocol.conversation import (
     check_tools,
 )
 from car_protocol.envelope import Id
-from car_protocol.meta import Params, Tenant, check_tenant, note
+from car_protocol.meta import Params, Person, Tenant, check_tenant, note
 from car_protocol.sampling import Fraction, Sampling, Temperature
 
 Priority = Literal["latency_critical", "throughput"]
@@ -224,6 +224,7 @@ class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields
     meta: Annotated[dict[str, Raw], note("the caller's own; only `traceparent` is read")] = field(
         name="_meta", default_factory=dict
     )
+    person: Person = None
 
     def __post_init__(self) -> None:
         self._check_combinations()

@@ -1,4 +1,4 @@
-"""Members that many params share: notes at definitions, `_meta` with its trace context, and the tenant."""
+"""Members that many params share: notes at definitions, `_meta` with its trace context, person and tenant."""
 
 import re
 from collections.abc import Mapping
@@ -24,6 +24,16 @@ Tenant = Annotated[
 ]
 
 
+PERSON_PATTERN = r"\A[A-Za-z0-9_.-]{1,64}\Z"
+Person = Annotated[
+    Annotated[str, Meta(pattern=PERSON_PATTERN)] | None,
+    note(
+        "the person of `[people]` in whose name a delegate sends it: a user of its own in all that follows; 1009 for "
+        "processes that are no delegates, and for unknown persons"
+    ),
+]
+
+
 def check_tenant(tenant: str) -> None:
     """Raise ValueError for a name that is too long."""
     if len(tenant.encode()) > MAX_TENANT_BYTES:
@@ -40,6 +50,7 @@ class Params(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meta: Annotated[dict[str, Raw], note("the caller's own; only `traceparent` is read")] = field(
         name="_meta", default_factory=dict
     )
+    person: Person = None
 
 
 # Version, trace id, parent id, flags; only versions after the first may go on, behind another dash.

@@ -76,13 +76,14 @@ class Queue(Struct, frozen=True, kw_only=True):
 class Labelled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Work of a client, as the client itself names it."""
 
+    person: Annotated[str | None, note("the person of the request; of a connection, of its last call")] = None
     client: Annotated[str | None, note("the label of the request; of a connection, of its last one")] = None
     tenant: Annotated[str | None, note("the tenant of the request; of a connection, of its last one")] = None
 
     @property
     def caller(self) -> str:
-        """The tenant and the label, as far as they are given."""
-        return "/".join(filter(None, (self.tenant, self.client)))
+        """The person, the tenant and the label, as far as they are given."""
+        return "/".join(filter(None, (self.person, self.tenant, self.client)))
 
 
 class SequenceStatus(Labelled, frozen=True, kw_only=True, omit_defaults=True):

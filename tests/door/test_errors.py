@@ -17,6 +17,7 @@ CHAT = "/v1/chat/completions"
 HELLO = {"messages": conversation("Hi")}
 CASES: list[tuple[str, dict[str, Any], int, str]] = [
     ("overloaded", {"why": "queue full", "retry_after_ms": 1500}, 429, "rate_limit_exceeded"),
+    ("quota", {"limit": "tokens_per_day", "value": 9, "used": 9}, 429, "quota_exceeded"),
     ("deadline_exceeded", {}, 504, "deadline_exceeded"),
     ("draining", {}, 503, "draining"),
     ("model_unavailable", {"why": "unknown model"}, 404, "model_not_found"),
@@ -67,6 +68,8 @@ async def test_an_overload_says_when_to_try_again(offline: OfflineDoor, fake: Fa
     assert (known.headers["retry-after"], known.headers["retry-after-ms"]) == ("2", "1500")
     unknown = await refused(offline, fake, RpcError("overloaded", why="queue full"))
     assert (unknown.headers["retry-after"], unknown.headers["retry-after-ms"]) == ("1", "1000")
+    used = await refused(offline, fake, RpcError("quota", limit="tokens_per_day", retry_after_ms=3_600_000))
+    assert (used.status, used.headers["retry-after"]) == (429, "3600")
     late = await refused(offline, fake, RpcError("deadline_exceeded"))
     assert late.headers["x-should-retry"] == "false"
 

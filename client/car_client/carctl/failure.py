@@ -11,6 +11,7 @@ INTERRUPTED = 130
 # Members of an error's data that are shown after its message.
 _FACTS = {
     "overloaded": ("why",),
+    "quota": ("limit", "value", "used"),
     "model_unavailable": ("why", "lacks"),
     "context_exceeded": ("prompt_tokens", "context_tokens"),
     "limit": ("limit", "value"),
@@ -23,6 +24,7 @@ _ADVICE = {
     "model_unavailable": "`carctl status` shows the models",
     "engine_lost": "try again",
     "context_exceeded": "shorten the prompt, or start the daemon with more --context-tokens",
+    "quota": "an administrator raises it: carctl people limit",
     "not_permitted": "run this as the daemon's own user or root",
 }
 

@@ -87,6 +87,9 @@ export class RequestCancelled extends RequestError {}
 /** The queue is full, or no sequence is free for a request that does not wait. */
 export class Overloaded extends RequestError {}
 
+/** A limit of the person is reached: `data.limit` names it, `retry_after_ms` says when it ends. */
+export class QuotaReached extends Overloaded {}
+
 /** The request's own deadline (`timeout_ms`, `queue_timeout_ms`) passed before the first token. */
 export class DeadlineExceeded extends RequestError {}
 
@@ -115,6 +118,7 @@ const BY_REASON: Partial<Record<Reason, typeof RequestError>> = {
   invalid_params: InvalidParams,
   cancelled: RequestCancelled,
   overloaded: Overloaded,
+  quota: QuotaReached,
   deadline_exceeded: DeadlineExceeded,
   draining: Draining,
   model_unavailable: ModelUnavailable,

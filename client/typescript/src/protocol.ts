@@ -4,6 +4,11 @@
 export interface CapacityParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /** the default model where absent */
   model?: string | null;
   /**
@@ -292,6 +297,11 @@ export interface InferParams {
   tenant?: string;
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string;
 }
 
 /** Exclude top choices: how often, and from which probability on. */
@@ -517,6 +527,11 @@ export interface OneAnswer {
 export interface CancelParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /** unknown ids are ignored */
   id: string | number;
 }
@@ -529,6 +544,11 @@ export interface Empty {
 export interface EmbedParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /**
    * each of at most 512 tokens where the model also generates, else 2,048, and at most its trained
    * context
@@ -559,6 +579,11 @@ export interface Embeddings {
 export interface RerankParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   query: string;
   /** each with the query as long as a text of `embed` */
   documents: string[];
@@ -593,6 +618,11 @@ export interface Ranked {
 export interface DecideParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /**
    * what the questions are about: a text, messages as `infer` takes them (images and sounds too),
    * or any other JSON value, which is shown as JSON with its keys in their order; not empty
@@ -771,6 +801,11 @@ export interface DecisionTimings {
 export interface TokenizeParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /** either this or `messages` */
   text?: string | null;
   /** a conversation: the tokens are those of `infer`'s prompt */
@@ -806,6 +841,11 @@ export interface Tokens {
 export interface DetokenizeParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   tokens: number[];
   model?: string | null;
   /** control tokens are written out too Default false. */
@@ -822,6 +862,11 @@ export interface Text {
 export interface NoParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
 }
 
 /** Every entry, the default one first. */
@@ -890,6 +935,11 @@ export interface Defaults {
 export interface ShowParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   model: string;
 }
 
@@ -993,6 +1043,11 @@ export interface DeviceStatus {
 export interface LoadParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   model: string;
   /** `models/progress` notifications while it is loaded Default false. */
   progress?: boolean;
@@ -1005,6 +1060,11 @@ export interface LoadParams {
 export interface StatusParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /**
    * true also sends `daemon/status_changed` with the same object every `interval_ms`, false ends
    * that
@@ -1186,6 +1246,8 @@ export interface Queue {
  * sent.
  */
 export interface SequenceStatus {
+  /** the person of the request; of a connection, of its last call */
+  person?: string;
   /** the label of the request; of a connection, of its last one */
   client?: string;
   /** the tenant of the request; of a connection, of its last one */
@@ -1207,6 +1269,8 @@ export interface SequenceStatus {
 
 /** One connected client. */
 export interface ConnectionStatus {
+  /** the person of the request; of a connection, of its last call */
+  person?: string;
   /** the label of the request; of a connection, of its last one */
   client?: string;
   /** the tenant of the request; of a connection, of its last one */
@@ -1246,6 +1310,8 @@ export interface Memory {
 
 /** Requests of one connection and label that wait for the same. */
 export interface WaitingStatus {
+  /** the person of the request; of a connection, of its last call */
+  person?: string;
   /** the label of the request; of a connection, of its last one */
   client?: string;
   /** the tenant of the request; of a connection, of its last one */
@@ -1316,6 +1382,11 @@ export interface NodeStatus {
 export interface CancelOtherParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /** its number in the status */
   connection: number;
   /** its id in the status; an unknown id is ignored */
@@ -1326,6 +1397,11 @@ export interface CancelOtherParams {
 export interface DrainParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
   /** five seconds less than `drain_timeout_s` where absent; of several the shortest counts */
   timeout_ms?: number | null;
 }
@@ -1491,6 +1567,7 @@ export const CODES = {
   internal_error: -32603,
   cancelled: -32800,
   overloaded: 1001,
+  quota: 1001,
   deadline_exceeded: 1002,
   draining: 1003,
   model_unavailable: 1004,

@@ -24,10 +24,16 @@ from car_daemon.config.tables import (
     QueueTable,
     SchedulerTable,
 )
+from car_daemon.people.people import PersonTable
+from car_protocol.meta import PERSON_PATTERN
 from car_protocol.params import with_choices
 
 _DEVICES = '"cpu", "gpu" for all GPUs, or "gpu0" to "gpu99" for one of them'
-_WORDS = {PATTERN: f"write {_DEVICES}", PATTERN_OR_AUTO: f'write "auto", {_DEVICES}, or a list of them'}
+_WORDS = {
+    PERSON_PATTERN: "name a person by up to 64 letters, digits, `_`, `.` and `-`",
+    PATTERN: f"write {_DEVICES}",
+    PATTERN_OR_AUTO: f'write "auto", {_DEVICES}, or a list of them',
+}
 
 
 def explained(why: str, kind: type, path: str) -> str:
@@ -55,9 +61,11 @@ def read_config_file(path: Path) -> ConfigTables:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", _FILE) from error
     _check_keys(data, path)
-    for name, table in _models(data).items():
-        # Checked one by one because msgspec's message leaves out the key of a dict.
+    # Checked one by one because msgspec's message leaves out the key of a dict.
+    for name, table in _named(data, "models").items():
         _converted(table, ModelTable, path, f"models.{name}")
+    for name, table in _named(data, "people").items():
+        _converted(table, PersonTable, path, f"people.{name}")
     return _converted(data, ConfigTables, path, "")
 
 
@@ -72,9 +80,9 @@ def _converted(data: object, kind: type[T], path: Path, place: str) -> T:
         raise ConfigError(f"{path}: {key}: {why}", key) from error
 
 
-def _models(data: dict[str, Any]) -> dict[str, Any]:
-    models = data.get("models")
-    return models if isinstance(models, dict) else {}
+def _named(data: dict[str, Any], place: str) -> dict[str, Any]:
+    tables = data.get(place)
+    return tables if isinstance(tables, dict) else {}
 
 
 def _check_keys(data: dict[str, Any], path: Path) -> None:
@@ -88,8 +96,10 @@ def _check_keys(data: dict[str, Any], path: Path) -> None:
     tables["metrics."] = (data.get("metrics"), MetricsTable)
     tables["cluster."] = (data.get("cluster"), ClusterTable)
     tables["pressure."] = (data.get("pressure"), PressureLimits)
-    for name, table in _models(data).items():
+    for name, table in _named(data, "models").items():
         tables[f"models.{name}."] = (table, ModelTable)
+    for name, table in _named(data, "people").items():
+        tables[f"people.{name}."] = (table, PersonTable)
     for prefix, (table, kind) in tables.items():
         known = kind.__struct_fields__
         for key in table if isinstance(table, dict) else ():

@@ -25,6 +25,7 @@ from car_daemon.config.placing import (
 )
 from car_daemon.config.tables import GUIDE, ClusterTable, ConfigError, ConfigTables, ModelTable
 from car_daemon.models.settings import ModelSettings
+from car_daemon.people.people import PersonTable
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.sockets.loopback import MetricsAddress, read_address
 from car_protocol.capacity import Policy
@@ -60,6 +61,8 @@ class Config(Struct, frozen=True, kw_only=True):
     log_format: event_log.Format
     allow_uids: list[int]
     admin_uids: list[int]
+    delegates: list[int]
+    people: dict[str, PersonTable]
     drain_timeout_s: float
     exit_idle_s: float | None
     limits: Limits
@@ -92,8 +95,10 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         socket=socket_path(flags.socket or (None if env.get("CAR_SOCKET") else daemon.socket), env),
         log_level=flags.log_level or daemon.log_level,
         log_format=flags.log_format or daemon.log_format,
-        allow_uids=[*daemon.allow_uids, *daemon.admin_uids],
+        allow_uids=[*daemon.allow_uids, *daemon.admin_uids, *daemon.delegates],
         admin_uids=list(daemon.admin_uids),
+        delegates=list(daemon.delegates),
+        people=file.people,
         drain_timeout_s=daemon.drain_timeout_s,
         exit_idle_s=flags.exit_idle,
         limits=Limits(

@@ -10,10 +10,12 @@ from car_base.host.memory import PressureLimits
 from car_base.ipc.engine_settings import MARGIN_BYTES, MAX_ITL_MS, SAVED_BYTES, STEP_TARGET_MS, EngineKeys
 from car_base.ipc.types import Sandbox
 from car_daemon.models.settings import CACHE_BYTES, Needs, Place, Spread
+from car_daemon.people.people import PersonTable
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.scheduler import DEFAULT_AGE_AFTER_S
 from car_protocol.conversation import ReasoningMode
 from car_protocol.limits import Limits
+from car_protocol.meta import PERSON_PATTERN
 from car_protocol.sampling import Fraction, Temperature
 
 GUIDE = "guide"
@@ -37,13 +39,14 @@ class ConfigError(Exception):
 
 
 class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[daemon]`."""
+    """`[daemon]`; processes of the users `delegates` may name people, beside the daemon's own user and root."""
 
     socket: PathText | None = None
     log_level: event_log.Level = "info"
     log_format: event_log.Format = "console"
     allow_uids: list[Annotated[int, Meta(ge=0)]] = []
     admin_uids: list[Annotated[int, Meta(ge=0)]] = []
+    delegates: list[Annotated[int, Meta(ge=0)]] = []
     drain_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 30.0
     max_connections: Positive = Limits().max_connections
     max_connections_per_uid: Positive = Limits().max_connections_per_uid
@@ -165,4 +168,5 @@ class ConfigTables(Struct, frozen=True, forbid_unknown_fields=True):
     metrics: MetricsTable = field(default_factory=MetricsTable)
     cluster: ClusterTable | None = None
     http: dict[str, object] = {}
+    people: dict[Annotated[str, Meta(pattern=PERSON_PATTERN)], PersonTable] = {}
     models: dict[str, ModelTable] = {}

@@ -8,6 +8,7 @@ from msgspec import Struct
 from car_base.ipc.frames import Extra
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.connections.outbound import OutboundBuffer
+from car_daemon.people.identity import Identity
 from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.envelope import Failure, Id, Notification, Result, encode_message
 from car_protocol.errors import RpcError
@@ -33,6 +34,7 @@ class RpcCall(Struct, eq=False):
     size: int
     _end: Callable[["RpcCall", bytes], None]
     _outbound: OutboundBuffer
+    identity: Identity | None = None  # set before it is carried out
     trace: Trace | None = None
     work: CallWork | None = None  # None while nothing runs
     completion_tokens: int = 0  # of the answer, once ended

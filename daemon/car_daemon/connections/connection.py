@@ -17,6 +17,7 @@ from car_daemon.connections.in_flight import RequestHandler, RequestsInFlight
 from car_daemon.connections.inbound import InboundBuffer
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
+from car_daemon.people.identity import Identity
 from car_daemon.sockets.peer import Peer
 from car_protocol.envelope import Failure, Notification, decode_frame, encode_message
 from car_protocol.errors import RpcError
@@ -98,10 +99,11 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, number: int, peer: Peer, context: ConnectionContext) -> None:
         def share(measure: Callable[[], int]) -> MemoryShare:
-            return MemoryShare(context.memory_limit, peer, measure, self._drop)
+            return MemoryShare(context.memory_limit, lambda: (self.identity.number, peer.pid), measure, self._drop)
 
         self.number = number
         self.peer = peer
+        self.user = self.identity = Identity(peer.uid)  # the identity is that of its last call
         self.label: str | None = None  # the client's own name for itself
         self.tenant = ""  # of the process, that a request was for last
         self._context = context

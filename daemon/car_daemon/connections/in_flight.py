@@ -7,6 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.memory_share import Sharing
 from car_daemon.connections.outbound import OutboundBuffer
+from car_daemon.people.identity import Identity
 from car_protocol.envelope import Batch, Call, Failure, Id, encode_message, join_batch
 from car_protocol.errors import RpcError
 from car_protocol.methods import METHODS
@@ -116,6 +117,11 @@ class RequestsInFlight(Generic[C]):
     def refuse(self, error: RpcError) -> None:
         """Answer a frame that could not be decoded."""
         self._send(encode_message(Failure(None, error.as_object())))
+
+    def identity_of(self, request_id: Id) -> Identity | None:
+        """Return whose a request is; None for unknown and finished ids."""
+        call = self._calls.get(request_id)
+        return None if call is None else call.identity
 
     def cancel(self, request_id: Id) -> None:
         """Cancel a request; unknown and finished ids are ignored."""

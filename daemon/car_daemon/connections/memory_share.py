@@ -6,18 +6,23 @@ Requests themselves do not count: the queue bounds them.
 from collections import Counter
 from collections.abc import Callable
 
-from car_daemon.sockets.peer import Peer
 from car_protocol.limits import MAX_CLIENT_BYTES
+
+# Returns the number of an identity, and the pid of its process.
+Owner = Callable[[], tuple[int, int]]
 
 
 class MemoryShare:
-    """The bytes of one buffer for a connection of `peer`, as `measure` returns them; `abandon` ends the connection."""
+    """The bytes of one buffer of a connection, as `measure` returns them; `abandon` ends the connection.
+
+    `owner` returns the number of the identity of its last call, and the pid of its process.
+    """
 
     def __init__(
-        self, limit: "ClientMemoryLimit", peer: Peer, measure: Callable[[], int], abandon: Callable[[], None]
+        self, limit: "ClientMemoryLimit", owner: Owner, measure: Callable[[], int], abandon: Callable[[], None]
     ) -> None:
         self._limit = limit
-        self.peer = peer
+        self.owner = owner
         self.measure = measure
         self.abandon = abandon
         self.size = 0  # in bytes, when last counted
@@ -63,11 +68,12 @@ class ClientMemoryLimit:
         (self._shares.add if size else self._shares.discard)(share)
 
     def _largest(self) -> MemoryShare:
-        """Return the largest share of the heaviest process of the heaviest user: many small shares add up."""
-        by_uid: Counter[int] = Counter()
-        by_peer: Counter[Peer] = Counter()
+        """Return the largest share of the heaviest process of the heaviest identity: many small shares add up."""
+        by_identity: Counter[int] = Counter()
+        by_process: Counter[tuple[int, int]] = Counter()
         for share in self._shares:
-            by_uid[share.peer.uid] += share.size
-            by_peer[share.peer] += share.size
-        process = max(by_peer, key=lambda peer: (by_uid[peer.uid], by_peer[peer]))
-        return max((share for share in self._shares if share.peer == process), key=lambda share: share.size)
+            identity, pid = share.owner()
+            by_identity[identity] += share.size
+            by_process[identity, pid] += share.size
+        heaviest = max(by_process, key=lambda each: (by_identity[each[0]], by_process[each]))
+        return max((share for share in self._shares if share.owner() == heaviest), key=lambda share: share.size)

@@ -40,6 +40,7 @@ from car_daemon.models.memory_estimate import estimate_memory
 from car_daemon.models.model_files import ModelFiles
 from car_daemon.models.replica import Replica
 from car_daemon.models.weights_watch import WeightsWatch
+from car_daemon.people.people import People
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.inference import Inference, sink_at
 from car_daemon.scheduler.gate import Gate
@@ -103,12 +104,18 @@ class Assembly:
     # Requests.
 
     @cached_property
+    def people(self) -> People:
+        """The people of the configuration."""
+        return People(self._config.delegates, self._config.people)
+
+    @cached_property
     def scheduler(self) -> Scheduler:
         """Decides which request runs."""
         config = self._config
         decisions = Decisions(sink_at(config.log_level))
         gate = Gate(config.machine_limit, decisions)
-        return Scheduler(gate, config.queue, age_after=config.age_after_s, weights=config.weights, decisions=decisions)
+        weights = {**config.weights, **self.people.weights()}
+        return Scheduler(gate, config.queue, age_after=config.age_after_s, weights=weights, decisions=decisions)
 
     @cached_property
     def inference(self) -> Inference:
@@ -373,7 +380,7 @@ class Assembly:
             self.inspections,
         )
         handlers = {name: handler for family in families for name, handler in family.table().items()}
-        return Dispatch(handlers, self.scheduler.totals.refuse)
+        return Dispatch(handlers, self.people, self.scheduler.totals.refuse)
 
     @cached_property
     def server(self) -> Server:
@@ -405,7 +412,7 @@ class Assembly:
     def reload(self) -> Reload:
         """Hands each part its settings of another configuration."""
         return Reload(
-            self.scheduler,
+            self.people,
             self.pool,
             self.inference,
             self.capacity,

@@ -10,8 +10,8 @@ from car_daemon.lifecycle.pressure_watch import PressureWatch
 from car_daemon.methods.model_report import CapacityReport
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.manager import ModelManager
+from car_daemon.people.people import People
 from car_daemon.requests.inference import Inference, sink_at
-from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.sockets.activation import ActivatedSocket
 from car_daemon.sockets.own_socket import OwnSocket
 from car_daemon.telemetry import logs
@@ -39,7 +39,7 @@ class Reload:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        people: People,
         pool: ModelPool,
         inference: Inference,
         capacity: CapacityReport,
@@ -48,7 +48,8 @@ class Reload:
         manager: ModelManager,
         listening: OwnSocket | ActivatedSocket,
     ) -> None:
-        self._scheduler = scheduler
+        self._scheduler = inference.scheduler
+        self._people = people
         self._pool = pool
         self._inference = inference
         self._capacity = capacity
@@ -75,7 +76,8 @@ class Reload:
         bounds = config.queue
         self._scheduler.backlog.bounds = bounds
         self._scheduler.waiting.age_after = config.age_after_s
-        self._scheduler.set_weights(config.weights)
+        self._people.configure(config.delegates, config.people)
+        self._scheduler.set_weights({**config.weights, **self._people.weights()})
         self._capacity.limits = structs.replace(
             self._capacity.limits, queue_limit=bounds.limit, queue_max_bytes=bounds.max_bytes
         )

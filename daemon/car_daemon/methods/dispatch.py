@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from car_base.host import defects
 from car_daemon.connections.call import RpcCall
+from car_daemon.people.people import People
 from car_daemon.telemetry.logs import trace_facts
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
@@ -26,13 +27,15 @@ CANCEL = "$/cancelRequest"
 class Dispatch:
     """Decodes params by the method table and calls the method's handler; errors become answers here.
 
-    `count_refused` is called for inference that was refused before the scheduler received it.
+    A call is of the connection's user, or of the person of `people` that a delegate names. `count_refused` is called
+    for inference that was refused before the scheduler received it.
     """
 
-    def __init__(self, handlers: dict[str, Handler], count_refused: Callable[[], None]) -> None:
+    def __init__(self, handlers: dict[str, Handler], people: People, count_refused: Callable[[], None]) -> None:
         if handlers.keys() != METHODS.keys():
             raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")
         self._handlers = handlers
+        self._people = people
         self._count_refused = count_refused
 
     def call(self, connection: "Connection", request: Call, call: RpcCall) -> None:
@@ -45,6 +48,10 @@ class Dispatch:
             params = decode_params(method.params, request.params)
             if params.meta:
                 call.trace = trace_of(params.meta)
+            identity = connection.user
+            if params.person is not None:
+                identity = self._people.identity(identity.uid, params.person)
+            call.identity = connection.identity = identity
             result = self._handlers[request.method](connection, call, params)
             if result is not None:
                 call.result(result)

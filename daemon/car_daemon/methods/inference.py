@@ -61,13 +61,13 @@ class InferenceMethods:
         """Submit a text or a conversation to cut into tokens."""
         entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
         params = with_defaults(params, entry.configured.defaults)
-        key = tokenization.tokenize(entry.name, params, call, uid=connection.peer.uid, size=call.size)
+        key = tokenization.tokenize(entry.name, params, call, owner=connection.identity.number, size=call.size)
         call.work = CallWork(lambda reason: tokenization.cancel(key, reason))
 
     def detokenize(self, connection: Connection, call: RpcCall, params: DetokenizeParams) -> None:
         """Submit tokens to write out as text."""
         entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
-        key = tokenization.detokenize(entry.name, params, call, uid=connection.peer.uid, size=call.size)
+        key = tokenization.detokenize(entry.name, params, call, owner=connection.identity.number, size=call.size)
         call.work = CallWork(lambda reason: tokenization.cancel(key, reason))
 
     def _pausable(self, call: RpcCall, keys: Sequence[int]) -> None:
@@ -86,5 +86,4 @@ class InferenceMethods:
 
 def _origin(connection: Connection, call: RpcCall, client: str | None, tenant: str) -> Origin:
     connection.tenant = tenant or connection.tenant
-    peer = connection.peer
-    return Origin(peer.uid, peer.pid, connection.number, call.id, client, call.trace, tenant)
+    return Origin(connection.identity, connection.peer.pid, connection.number, call.id, client, call.trace, tenant)

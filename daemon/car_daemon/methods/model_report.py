@@ -11,10 +11,10 @@ from car_daemon.methods.dispatch import Handler
 from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.inspection import Abilities
 from car_daemon.models.replica import Replica
+from car_daemon.people.identity import Identity
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import State
 from car_daemon.scheduler.scheduler import Scheduler
-from car_daemon.sockets.peer import Peer
 from car_protocol import PROTOCOL, __version__
 from car_protocol.capacity import Capacity, CapacityParams, Machine
 from car_protocol.limits import Limits
@@ -108,9 +108,9 @@ class ModelReport:
         self._admins = admins
         self.abilities = abilities or Abilities()
 
-    def of(self, entry: ModelEntry, peer: Peer) -> Model:
+    def of(self, entry: ModelEntry, caller: Identity) -> Model:
         """Return the model object of an entry for a client."""
-        return Model(**self.facts(entry, admin=peer.uid in self._admins()))
+        return Model(**self.facts(entry, admin=caller.number in self._admins()))
 
     def facts(self, entry: ModelEntry, *, admin: bool) -> dict[str, Any]:
         """Return the members of a model object."""

@@ -18,7 +18,7 @@ from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.inspection import Abilities, Inspected, estimated, inspect, settings_of
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.settings import ModelSettings
-from car_daemon.sockets.peer import Peer
+from car_daemon.people.identity import Identity
 from car_protocol.errors import RpcError
 from car_protocol.infer import NoParams
 from car_protocol.methods import MODELS_PROGRESS
@@ -38,7 +38,8 @@ class _Waiter(Struct, eq=False):
 class ModelMethods:
     """Handlers of `models/load` and `models/unload`, with the calls that wait.
 
-    `describe` returns a model object for a peer; `permit` raises RpcError `not_permitted` for a peer without the right.
+    `describe` returns a model object for a caller; `permit` raises RpcError `not_permitted` for a caller without the
+    right.
     """
 
     def __init__(
@@ -46,8 +47,8 @@ class ModelMethods:
         pool: ModelPool,
         manager: Callable[[], ModelManager],
         *,
-        describe: Callable[[ModelEntry, Peer], Model],
-        permit: Callable[[Peer], None],
+        describe: Callable[[ModelEntry, Identity], Model],
+        permit: Callable[[Identity], None],
         draining: Callable[[], bool],
     ) -> None:
         self._pool = pool
@@ -70,7 +71,7 @@ class ModelMethods:
         self._admit(connection)
         entry = self._pool.servable(params.model)
         if entry.state == "ready":
-            return self._describe(entry, connection.peer)
+            return self._describe(entry, connection.identity)
         self._wait(self._loads, connection, call, entry, params)
         self._manager().load(entry)
         return None
@@ -80,7 +81,7 @@ class ModelMethods:
         self._admit(connection)
         entry = self._pool.named(params.model)
         if entry.state == "unloaded":
-            return self._describe(entry, connection.peer)
+            return self._describe(entry, connection.identity)
         self._wait(self._unloads, connection, call, entry, params)
         self._manager().unload(entry)
         return None
@@ -93,7 +94,7 @@ class ModelMethods:
         """Answer the calls that a model's new state ends."""
 
         def answer(waiter: _Waiter) -> None:
-            waiter.call.result(self._describe(entry, waiter.connection.peer))
+            waiter.call.result(self._describe(entry, waiter.connection.user))
 
         for load in [load for load in self._loads if load.entry is entry]:
             if entry.state == "ready":
@@ -126,7 +127,7 @@ class ModelMethods:
         self._unloads.clear()
 
     def _admit(self, connection: Connection) -> None:
-        self._permit(connection.peer)
+        self._permit(connection.identity)
         if self._draining():
             raise RpcError("draining")
 
@@ -157,14 +158,14 @@ class _Inspection(Struct, eq=False):
 class Inspections:
     """Handlers of `models/list` and `models/show`: model files are read in a thread, for each user in turn.
 
-    `describe` returns a model object for a peer, `free_for` the bytes that a model may use; `look` reads its files.
+    `describe` returns a model object for a caller, `free_for` the bytes that a model may use; `look` reads its files.
     """
 
     def __init__(
         self,
         pool: ModelPool,
         *,
-        describe: Callable[[ModelEntry, Peer], Model],
+        describe: Callable[[ModelEntry, Identity], Model],
         free_for: Callable[[ModelEntry], int],
         abilities: Abilities,
         look: Callable[[ModelSettings], Inspected] = inspect,
@@ -187,36 +188,37 @@ class Inspections:
 
     def list_models(self, connection: Connection, call: RpcCall, _params: NoParams) -> Models | None:
         """List the models, at once unless headers of models that are not loaded have to be read."""
+        caller = connection.identity
         if not self._abilities.unread(self._pool):
-            return self._listed(connection.peer)
+            return self._listed(caller)
 
         async def read() -> Models:
             await self._abilities.look(self._pool)
-            return self._listed(connection.peer)
+            return self._listed(caller)
 
-        self._enqueue(_Inspection(connection.peer.uid, call, None, read))
+        self._enqueue(_Inspection(caller.number, call, None, read))
         return None
 
     def show(self, connection: Connection, call: RpcCall, params: ShowParams) -> None:
         """Read a model's files; the answer comes afterwards."""
-        entry, peer = self._pool.named(params.model), connection.peer
+        entry, caller = self._pool.named(params.model), connection.identity
 
         async def read() -> ModelDetails:
             await self._abilities.look([entry])
             try:
                 inspected = await asyncio.to_thread(self._look, settings_of(entry))
             except InvalidModel as invalid:
-                return ModelDetails(model=self._describe(entry, peer), why=str(invalid))
+                return ModelDetails(model=self._describe(entry, caller), why=str(invalid))
             estimate = estimated(entry, inspected, self._free_for(entry))
             return ModelDetails(
-                model=self._describe(entry, peer),
+                model=self._describe(entry, caller),
                 file=inspected.file,
                 estimate=estimate,
                 devices=[each for replica in entry.replicas for each in devices_of(replica)] or None,
                 host_experts=host_experts_of(entry.replicas) or None,
             )
 
-        self._enqueue(_Inspection(peer.uid, call, entry.name, read))
+        self._enqueue(_Inspection(caller.number, call, entry.name, read))
 
     def refuse_all(self, reason: str) -> None:
         """Answer all waiting calls with an error."""
@@ -225,8 +227,8 @@ class Inspections:
         self._waiting.clear()
         self._reading = None
 
-    def _listed(self, peer: Peer) -> Models:
-        return Models([self._describe(entry, peer) for entry in self._pool])
+    def _listed(self, caller: Identity) -> Models:
+        return Models([self._describe(entry, caller) for entry in self._pool])
 
     def _enqueue(self, inspection: _Inspection) -> None:
         self._waiting.setdefault(inspection.uid, []).append(inspection)

@@ -30,11 +30,11 @@ class StatusMethods:
     def status(self, connection: Connection, _call: RpcCall, params: StatusParams) -> Status:
         """Return the status; start or end the connection's subscription."""
         if params.subscribe is True:
-            self._feed.add(connection.push, connection.peer.uid, params.interval_ms / 1000)
+            self._feed.add(connection.push, connection.identity, params.interval_ms / 1000)
             connection.subscriptions.end_status = lambda: self._feed.remove(connection.push)
         elif params.subscribe is False:
             connection.subscriptions.end_status()
-        return self._view.status(connection.peer.uid)
+        return self._view.status(connection.identity)
 
     def metrics(self, _connection: Connection, _call: RpcCall, _params: NoParams) -> Text:
         """Return the metrics in Prometheus' text format."""

@@ -19,6 +19,7 @@ from car_daemon.connections.server import Server
 from car_daemon.methods.model_report import CapacityReport, ModelReport, devices_of
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
+from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.request import QUEUED, Request, State
@@ -45,16 +46,16 @@ from car_protocol.status import (
 # The shortest interval of the protocol; others are multiples of it.
 TICK_S = 0.1
 
-# Returns the encoded notification for a user id.
-Encode = Callable[[int], bytes]
+# Returns the encoded notification for a user or person.
+Encode = Callable[[Identity], bytes]
 # Writes an encoded notification to a client now; one to a client that does not read is dropped.
 Push = Callable[[bytes], None]
 
 
 class Subscription(Struct):
-    """The user, the ticks between two notifications, and the number of the tick at which the next one is due."""
+    """The viewer, the ticks between two notifications, and the number of the tick at which the next one is due."""
 
-    uid: int
+    viewer: Identity
     every: int
     due: int
 
@@ -62,7 +63,7 @@ class Subscription(Struct):
 class StatusFeed:
     """Notifies subscribers; subscribers that are due at a tick take turns with the frames of connections.
 
-    `encoder` is called at most once a tick, and what it returns once for each user.
+    `encoder` is called at most once a tick, and what it returns once for each viewer.
     """
 
     def __init__(self, fair_queue: FairQueue, encoder: Callable[[], Encode]) -> None:
@@ -78,12 +79,12 @@ class StatusFeed:
     def __repr__(self) -> str:
         return f"<StatusFeed subscribers={len(self._subscriptions)} due={len(self._due)}>"
 
-    def add(self, push: Push, uid: int, interval_s: float) -> None:
+    def add(self, push: Push, viewer: Identity, interval_s: float) -> None:
         """Notify a subscriber at this interval, in place of any before; the first time after one interval."""
         every = max(1, round(interval_s / TICK_S))
         if not self._subscriptions:
             self._timer.start()
-        self._subscriptions[push] = Subscription(uid, every, self._ticks + every)
+        self._subscriptions[push] = Subscription(viewer, every, self._ticks + every)
 
     def remove(self, push: Push) -> None:
         """Notify a subscriber no more."""
@@ -100,7 +101,7 @@ class StatusFeed:
             try:
                 if self._encode is None:
                     self._encode = cache(self._encoder())
-                push(self._encode(self._subscriptions[push].uid))
+                push(self._encode(self._subscriptions[push].viewer))
             except Exception as error:  # noqa: BLE001 - a defect must not end the turns of the connections
                 defects.report("status.failed", error)
         self._joined = bool(self._due)
@@ -197,11 +198,12 @@ class StatusReport:
         for request in self._scheduler.requests.values():
             if (awaits := _awaited(request, held_back=request.key in held_back)) is not None:
                 origin = answers[request.key].origin
-                caller = (origin.uid, origin.connection, origin.client, origin.tenant or None)
+                caller = (origin.identity, origin.connection, origin.client, origin.tenant or None)
                 groups[*caller, request.model, awaits].append(request)
         found = [
             WaitingStatus(
-                uid=uid,
+                uid=identity.uid,
+                person=identity.person,
                 connection=connection,
                 client=client,
                 tenant=tenant,
@@ -210,7 +212,7 @@ class StatusReport:
                 requests=len(requests),
                 oldest_ms=round((self._clock() - min(each.spec.arrived for each in requests)) * 1000, 1),
             )
-            for (uid, connection, client, tenant, model, awaits), requests in groups.items()
+            for (identity, connection, client, tenant, model, awaits), requests in groups.items()
         ]
         return sorted(found, key=lambda each: -each.oldest_ms)
 
@@ -329,56 +331,62 @@ class UserView:
         self._clock = clock
         self._cached_clients = TtlCache(self._clients, clock)
 
-    def status(self, uid: int) -> Status:
-        """Return the status object for a user."""
-        return self.of(uid, self._report.common(admin=uid in self._admins()))
+    def status(self, viewer: Identity) -> Status:
+        """Return the status object for a user or person."""
+        return self.of(viewer, self._report.common(admin=viewer.number in self._admins()))
 
     def encoder(self) -> Encode:
-        """Return the function that encodes the notification for a user, at this moment."""
+        """Return the function that encodes the notification for a viewer, at this moment."""
         admins, common = self._admins(), cache(self._report.common)
-        return lambda uid: encode_message(Notification(STATUS_CHANGED, self.of(uid, common(admin=uid in admins))))
 
-    def of(self, uid: int, common: Status) -> Status:
-        """Return a status with the lists for a user: what is its own, for administrators all."""
+        def encode(viewer: Identity) -> bytes:
+            return encode_message(Notification(STATUS_CHANGED, self.of(viewer, common(admin=viewer.number in admins))))
+
+        return encode
+
+    def of(self, viewer: Identity, common: Status) -> Status:
+        """Return a status with the lists for a viewer: what is its own, for administrators all."""
         many = len(self._server()) > _MOST_LISTED
-        clients = (self._cached_clients if many else self._clients)(uid)
+        clients = (self._cached_clients if many else self._clients)(viewer)
         running = self._report.running()
-        sequences = running if clients.others is None else [each for each in running if each.origin.uid == uid]
-        waiting = [each for each in self._report.waiting() if clients.others is None or each.uid == uid]
+        sequences = running if clients.others is None else [each for each in running if each.origin.identity == viewer]
+        mine = viewer.uid, viewer.person
+        waiting = [each for each in self._report.waiting() if clients.others is None or (each.uid, each.person) == mine]
         others: OtherUsers | None = None
         if clients.others is not None:
             others = structs.replace(clients.others, sequences=len(running) - len(sequences))
         return structs.replace(
             common,
-            sequences=[self._sequence(answer, uid) for answer in sequences],
+            sequences=[self._sequence(answer, viewer) for answer in sequences],
             connections=clients.listed,
             waiting=waiting[:_MOST_LISTED],
             more_connections=clients.more,
             others=others,
         )
 
-    def _clients(self, uid: int) -> "_Clients":
+    def _clients(self, viewer: Identity) -> "_Clients":
         everyone = list(self._server())
-        if uid in self._admins():
+        if viewer.number in self._admins():
             return _Clients(*_busiest(everyone), None)
-        own = [each for each in everyone if each.peer.uid == uid]
-        in_flight = sum(len(each.requests) for each in everyone if each.peer.uid != uid)
+        own = [each for each in everyone if each.identity == viewer]
+        in_flight = sum(len(each.requests) for each in everyone if each.identity != viewer)
         others = OtherUsers(connections=len(everyone) - len(own), in_flight=in_flight, sequences=0)
         return _Clients(*_busiest(own), others)
 
-    def _sequence(self, answer: PendingAnswer, uid: int) -> SequenceStatus:
+    def _sequence(self, answer: PendingAnswer, viewer: Identity) -> SequenceStatus:
         request, origin = answer.request, answer.origin
         assert answer.sequence is not None
         return SequenceStatus(
             model=request.model,
             sequence=answer.sequence,
             phase="decode" if request.produced else "prefill",
-            uid=origin.uid,
+            uid=origin.identity.uid,
+            person=origin.identity.person,
             connection=origin.connection,
             prompt_tokens=answer.prompt_tokens,
             done_tokens=request.produced or request.prompt_done,
             age_ms=round((self._clock() - request.spec.arrived) * 1000, 1),
-            id=origin.id if uid in (_ROOT, origin.uid) else None,
+            id=origin.id if viewer.number == _ROOT or viewer == origin.identity else None,
             client=origin.client,
             tenant=origin.tenant or None,
         )
@@ -402,6 +410,7 @@ def _connection(connection: Connection) -> ConnectionStatus:
     return ConnectionStatus(
         connection=connection.number,
         uid=connection.peer.uid,
+        person=connection.identity.person,
         pid=connection.peer.pid,
         in_flight=len(connection.requests),
         tokens_served=connection.requests.tokens_served,

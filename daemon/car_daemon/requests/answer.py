@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from car_base.ipc import frames
+from car_daemon.people.identity import Identity
 from car_daemon.scheduler.request import Failure, Prompt, Request
 from car_protocol.answer import Progress
 from car_protocol.envelope import Id
@@ -39,9 +40,9 @@ class Responder(Protocol):
 
 
 class Origin(Struct, frozen=True):
-    """Origin of a request: uid, pid, connection, the client's own id and label, its trace and the process's tenant."""
+    """Origin of a request: whose it is, process, connection and tenant, the client's own id and label, the trace."""
 
-    uid: int
+    identity: Identity
     pid: int
     connection: int
     id: Id

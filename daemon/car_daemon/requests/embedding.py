@@ -39,10 +39,10 @@ class EmbeddingAnswer:
 
     def as_prepare(self) -> frames.PrepareTexts:
         """Return the frame that cuts the texts into tokens."""
-        params = self._params
+        params, owner = self._params, self.origin.identity.number
         if isinstance(params, EmbedParams):
-            return frames.PrepareTexts(self.request.key, params.input, None, self.origin.uid, params.truncate)
-        return frames.PrepareTexts(self.request.key, params.documents, params.query, self.origin.uid)
+            return frames.PrepareTexts(self.request.key, params.input, None, owner, params.truncate)
+        return frames.PrepareTexts(self.request.key, params.documents, params.query, owner)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form; embeddings use no cached cells, however they are `routed`."""

@@ -47,17 +47,17 @@ def request_of(
         behind=len(keys) - 1 - index,
         model=model,
         arrived=now,
-        client=(origin.uid, params.client if params.client is not None else origin.pid),
+        client=(origin.identity.number, params.client if params.client is not None else origin.pid),
         process=origin.pid,
         tenant=origin.tenant,
         size=0 if index else size,
         priority=params.priority,
         wait=params.wait,
         queue=params.queue,
-        supersede=None if supersede is None else (origin.connection, supersede),
+        supersede=None if supersede is None else (origin.connection, f"{origin.identity.namespace}:{supersede}"),
         progress=params.progress,
         device=params.device,
-        session=None if params.session is None else (origin.uid, params.session),
+        session=None if params.session is None else (origin.identity.number, params.session),
         timeout=params.timeout_ms and params.timeout_ms / 1000,
         queue_timeout=params.queue_timeout_ms and params.queue_timeout_ms / 1000,
     )
@@ -133,7 +133,7 @@ class GenerationAnswer:
     def as_prepare(self) -> frames.Prepare:
         """Return the frame that prepares the prompt."""
         prompt = part_of(self._params, PromptParams, self._seed)
-        return frames.Prepare(self.request.key, self.origin.uid, prompt, self._namespace)
+        return frames.Prepare(self.request.key, self.origin.identity.number, prompt, self._namespace)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form, which may be that of another answer to the prompt; return its figures."""
@@ -246,7 +246,7 @@ def seed_of(params: InferParams, index: int = 0) -> int:
 
 def namespace_of(origin: Origin, salt: str | None) -> str:
     """Return the name under which cells are cached."""
-    return f"{origin.uid}:{salt or ''}"
+    return f"{origin.identity.namespace}:{salt or ''}"
 
 
 def _namespace(params: InferParams, origin: Origin, group: int | None) -> str | None:

@@ -143,7 +143,7 @@ class Inference:
             key=next(self._keys),
             model=entry.name,
             arrived=now,
-            client=(origin.uid, origin.pid),
+            client=(origin.identity.number, origin.pid),
             process=origin.pid,
             tenant=origin.tenant,
             size=size,

@@ -22,7 +22,7 @@ class TokenizationJob(Struct):
 
     model: str
     message: frames.Tokenize | frames.Detokenize
-    uid: int
+    owner: int  # the number of its identity
     size: int  # bytes
     responder: Responder | None  # None once it was answered
     engine: int | None = None  # None while no engine of the model is up
@@ -38,7 +38,7 @@ class JobTable:
         self._open: dict[int, TokenizationJob] = {}  # by key
         self._models: dict[str, dict[int, TokenizationJob]] = {}  # the same, by model
         self._bytes = 0  # of the open jobs
-        self._by_user: Counter[int] = Counter()  # bytes of the open jobs, by user id
+        self._by_user: Counter[int] = Counter()  # bytes of the open jobs, by owner
 
     def __len__(self) -> int:
         """Return the number of open jobs."""
@@ -76,10 +76,10 @@ class JobTable:
         """Open a job; raises RpcError `limit`."""
         most = self._max_bytes()
         # A user without open jobs may open one, whatever others have open.
-        if self._by_user[job.uid] and self._bytes + job.size > most:
+        if self._by_user[job.owner] and self._bytes + job.size > most:
             raise RpcError("limit", limit="queue_max_bytes", value=most)
         self._bytes += job.size
-        self._by_user[job.uid] += job.size
+        self._by_user[job.owner] += job.size
         self._open[job.message.key] = self._models.setdefault(job.model, {})[job.message.key] = job
 
     def close(self, key: int) -> TokenizationJob | None:
@@ -87,9 +87,9 @@ class JobTable:
         job = self._open.pop(key, None)
         if job is not None:
             self._bytes -= job.size
-            self._by_user[job.uid] -= job.size
-            if not self._by_user[job.uid]:
-                del self._by_user[job.uid]
+            self._by_user[job.owner] -= job.size
+            if not self._by_user[job.owner]:
+                del self._by_user[job.owner]
             same_model = self._models[job.model]
             del same_model[key]
             if not same_model:
@@ -158,20 +158,22 @@ class Tokenization:
         self.jobs = JobTable(max_bytes, left)
         self.engines = JobEngines()
 
-    def tokenize(self, model: str, params: TokenizeParams, responder: Responder, *, uid: int = 0, size: int = 0) -> int:
+    def tokenize(
+        self, model: str, params: TokenizeParams, responder: Responder, *, owner: int = 0, size: int = 0
+    ) -> int:
         """Tokenize a text or a conversation; return the key that cancels it. Raises RpcError `draining` or `limit`."""
         key = next(self._keys)
         message = frames.Tokenize(
-            key, params.text, params.add_special, params.parse_special, frames.chat_of(params), params.count_only, uid
+            key, params.text, params.add_special, params.parse_special, frames.chat_of(params), params.count_only, owner
         )
-        return self._submit(TokenizationJob(model, message, uid, size, responder))
+        return self._submit(TokenizationJob(model, message, owner, size, responder))
 
     def detokenize(
-        self, model: str, params: DetokenizeParams, responder: Responder, *, uid: int = 0, size: int = 0
+        self, model: str, params: DetokenizeParams, responder: Responder, *, owner: int = 0, size: int = 0
     ) -> int:
         """Write tokens out as text; return the key that cancels it. Raises RpcError `draining` or `limit`."""
-        message = frames.Detokenize(next(self._keys), params.tokens, params.special, uid)
-        return self._submit(TokenizationJob(model, message, uid, size, responder))
+        message = frames.Detokenize(next(self._keys), params.tokens, params.special, owner)
+        return self._submit(TokenizationJob(model, message, owner, size, responder))
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """Answer a call with an error; it counts until its engine is done with it. Unknown keys are ignored."""

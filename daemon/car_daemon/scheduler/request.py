@@ -15,9 +15,9 @@ from car_protocol.infer import Priority
 
 # The lower the rank, the more urgent the class.
 RANKS: dict[Priority, int] = {"latency_critical": 0, "throughput": 1}
-# The account that a request is charged to: a uid with the label that its request names, else with the peer's pid.
+# The account that a request is charged to: an identity's number, with the label that the request names, else the pid.
 Client = tuple[int, str | int]
-# A uid, and the name that its user gives a session.
+# The number of an identity, and the name that it gives a session.
 Session = tuple[int, str]
 
 

@@ -15,6 +15,7 @@ from car_base.host import defects
 from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import CANCEL, Dispatch
+from car_daemon.people.people import People
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams, Empty
 from car_protocol.limits import Limits
@@ -171,7 +172,7 @@ async def survive(seconds: float, seed: int) -> int:
     fuzz, sessions = Fuzz(seed), 0
     before: int | None = None
     until = time.monotonic() + seconds
-    async with connections(LIMITS, Dispatch(Handlers().table(), lambda: None)) as all_of_them:
+    async with connections(LIMITS, Dispatch(Handlers().table(), People(), lambda: None)) as all_of_them:
         while time.monotonic() < until:
             await asyncio.gather(*[play(await all_of_them.connect(), fuzz) for _ in range(10)])
             sessions += 10

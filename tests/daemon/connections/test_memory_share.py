@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
-from car_daemon.sockets.peer import Peer
 from car_protocol.limits import MAX_USERS, USER_FLOOR_BYTES
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.conftest import Run
@@ -25,7 +24,7 @@ class FakeBuffer:
     def __init__(self, limit: ClientMemoryLimit, pid: int = 1, uid: int = 0) -> None:
         self.bytes = 0
         self.dropped = False
-        self.share = MemoryShare(limit, Peer(uid=uid, pid=pid), lambda: self.bytes, self._drop)
+        self.share = MemoryShare(limit, lambda: (uid, pid), lambda: self.bytes, self._drop)
 
     def resize(self, size: int) -> None:
         """Use this many bytes from now on."""

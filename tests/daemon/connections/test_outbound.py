@@ -11,7 +11,6 @@ from car_base.ipc.frames import CallDelta, Extra
 from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import PAUSE_BYTES, OutboundBuffer
-from car_daemon.sockets.peer import Peer
 from car_protocol.answer import Answer, Logprob, Timings, Usage
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
@@ -72,7 +71,7 @@ class Client:
         self.ended = asyncio.Event()
         self.abandoned = asyncio.Event()
         self.outbound = OutboundBuffer(
-            limits, lambda measure: MemoryShare(ClientMemoryLimit(), Peer(uid=-1, pid=0), measure, self._abandon)
+            limits, lambda measure: MemoryShare(ClientMemoryLimit(), lambda: (-1, 0), measure, self._abandon)
         )
         self.pipe.outbound = self.outbound
         self.outbound.open(cast(asyncio.Transport, self.pipe))

@@ -11,6 +11,7 @@ from car_daemon.connections.connection import Connection
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
 from car_daemon.methods.admin import Administration
+from car_daemon.people.identity import Identity
 from car_daemon.sockets.peer import Peer
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
@@ -27,10 +28,14 @@ class FakeConnection:
     def __init__(self, number: int, uid: int) -> None:
         self.number = number
         self.peer = Peer(uid, 1)
+        self.identity = Identity(uid)
         self.cancelled: list[str] = []
         self.call = RpcCall("a", 0, lambda *_: None, cast(OutboundBuffer, None))
         self.call.work = CallWork(self.cancelled.append)
         self.requests = self
+
+    def identity_of(self, _request_id: Id) -> Identity:
+        return self.identity
 
     def cancel(self, request_id: Id) -> None:
         if request_id == self.call.id:
@@ -80,7 +85,7 @@ def test_a_cancelled_drain_call_is_answered_and_the_drain_goes_on() -> None:
     world = World()
     ended: list[Any] = []
     outbound = OutboundBuffer(
-        Limits(), lambda measure: MemoryShare(ClientMemoryLimit(), Peer(uid=-1, pid=0), measure, lambda: None)
+        Limits(), lambda measure: MemoryShare(ClientMemoryLimit(), lambda: (-1, 0), measure, lambda: None)
     )
     call = RpcCall("a", 0, lambda _, response: ended.append(json.loads(response)), outbound)
     world.connections[OWN].call = call

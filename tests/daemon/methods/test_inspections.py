@@ -13,7 +13,7 @@ from car_daemon.methods.models import Inspections
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.inspection import Abilities, Inspected, inspect
 from car_daemon.models.settings import ModelSettings
-from car_daemon.sockets.peer import Peer
+from car_daemon.people.identity import Identity
 from car_protocol.models import Model, ShowParams
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.gguf.files import model
@@ -31,7 +31,7 @@ class World:
         self.looked = 0
         self.inspections = Inspections(
             ModelPool(settings, "a", on_change=lambda _: None),
-            describe=lambda entry, peer: cast(Model, f"{entry.name} for {peer.uid}"),
+            describe=lambda entry, caller: cast(Model, f"{entry.name} for {caller.uid}"),
             free_for=lambda _: 1 << 30,
             abilities=Abilities(),
             look=self.look,
@@ -54,7 +54,7 @@ class World:
             self.answered.set()
 
         call = RpcCall(request_id, 0, end, cast(Any, SimpleNamespace(blocked=False)))
-        self.inspections.show(cast(Connection, SimpleNamespace(peer=Peer(uid, 1))), call, ShowParams(model=name))
+        self.inspections.show(cast(Connection, SimpleNamespace(identity=Identity(uid))), call, ShowParams(model=name))
         return call
 
     async def until(self, *requests: int) -> None:

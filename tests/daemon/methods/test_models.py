@@ -14,7 +14,7 @@ from car_daemon.methods.models import ModelMethods
 from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.settings import ModelSettings
-from car_daemon.sockets.peer import Peer
+from car_daemon.people.identity import Identity
 from car_protocol.errors import RpcError
 from car_protocol.models import LoadParams, LoadProgress, Model
 from tests.daemon.links import ready_of
@@ -27,7 +27,7 @@ class FakeConnection:
     """A connection of a user that keeps its notifications."""
 
     def __init__(self, uid: int) -> None:
-        self.peer = Peer(uid, 1)
+        self.user = self.identity = Identity(uid)
         self.notified: list[LoadProgress] = []
 
     def notify(self, _method: str, params: LoadProgress) -> None:
@@ -57,8 +57,8 @@ class World:
         self.connection = FakeConnection(ADMIN)
         self.answers: dict[Any, Any] = {}
 
-    def permit(self, peer: Peer) -> None:
-        if peer.uid != ADMIN:
+    def permit(self, caller: Identity) -> None:
+        if caller.number != ADMIN:
             raise RpcError("not_permitted")
 
     def load(self, entry: ModelEntry) -> None:

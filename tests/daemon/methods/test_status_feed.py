@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from car_daemon.connections.fair_queue import FairQueue
 from car_daemon.methods.status_report import TICK_S, Encode, StatusFeed
-from car_daemon.sockets.peer import Peer
+from car_daemon.people.identity import Identity
 from tests.daemon.captured_log import capture_logs
 from tests.pace import HANG_S
 
@@ -24,18 +24,18 @@ class Encodings:
         self.ticks += 1
         return self._encode
 
-    def _encode(self, uid: int) -> bytes:
+    def _encode(self, viewer: Identity) -> bytes:
         self.encoded += 1
         if self.ticks <= self._failing:
             raise ValueError("a defect")
-        return b"%d of %d" % (self.ticks, uid)
+        return b"%d of %d" % (self.ticks, viewer.uid)
 
 
 class Client:
     """A subscriber that keeps what is sent to it."""
 
     def __init__(self, uid: int = 1, on_push: Callable[[], None] = lambda: None) -> None:
-        self.peer = Peer(uid, 1)
+        self.identity = Identity(uid)
         self.received: list[bytes] = []
         self._news = asyncio.Event()
         self._on_push = on_push
@@ -58,14 +58,14 @@ async def test_a_thousand_subscribers_of_ten_users_take_ten_encodings_a_tick() -
     feed = StatusFeed(FairQueue(), encodings)
     clients = [Client(uid) for uid in range(USERS) for _ in range(EACH)]
     for client in clients:
-        feed.add(client.push, client.peer.uid, TICK_S)
+        feed.add(client.push, client.identity, TICK_S)
     assert repr(feed) == "<StatusFeed subscribers=1000 due=0>"
     for client in clients:
         await client.has(1)
     for client in clients:
         feed.remove(client.push)
     assert encodings.encoded == encodings.ticks * USERS
-    assert all(client.received[0] == b"1 of %d" % client.peer.uid for client in clients)
+    assert all(client.received[0] == b"1 of %d" % client.identity.uid for client in clients)
 
 
 async def test_other_work_of_the_event_loop_runs_between_two_milliseconds_of_notifications() -> None:
@@ -79,7 +79,7 @@ async def test_other_work_of_the_event_loop_runs_between_two_milliseconds_of_not
     feed = StatusFeed(FairQueue(lambda: now), Encodings())
     clients = [Client(on_push=takes_time) for _ in range(1000)]
     for client in clients:
-        feed.add(client.push, client.peer.uid, TICK_S)
+        feed.add(client.push, client.identity, TICK_S)
     while not all(client.received for client in clients):
         await asyncio.sleep(0)
         most, since = max(most, since), 0
@@ -91,9 +91,9 @@ async def test_other_work_of_the_event_loop_runs_between_two_milliseconds_of_not
 async def test_a_longer_interval_leaves_ticks_out_and_the_last_interval_counts() -> None:
     feed = StatusFeed(FairQueue(), Encodings())
     often, seldom = Client(), Client()
-    feed.add(often.push, often.peer.uid, 60)
-    feed.add(often.push, often.peer.uid, 0.1)
-    feed.add(seldom.push, seldom.peer.uid, 0.34)
+    feed.add(often.push, often.identity, 60)
+    feed.add(often.push, often.identity, 0.1)
+    feed.add(seldom.push, seldom.identity, 0.34)
     await often.has(6)
     for client in (often, seldom):
         feed.remove(client.push)
@@ -105,8 +105,8 @@ async def test_a_subscriber_that_ends_is_notified_no_more_even_when_its_turn_was
     feed = StatusFeed(FairQueue(), Encodings())
     second = Client()
     first = Client(on_push=lambda: feed.remove(second.push))
-    feed.add(first.push, first.peer.uid, 0.1)
-    feed.add(second.push, second.peer.uid, 0.1)
+    feed.add(first.push, first.identity, 0.1)
+    feed.add(second.push, second.identity, 0.1)
     await first.has(2)
     feed.remove(first.push)
     feed.remove(first.push)
@@ -118,7 +118,7 @@ async def test_a_defect_of_one_status_is_logged_and_the_next_is_sent() -> None:
     encodings = Encodings(failing=1)
     feed = StatusFeed(FairQueue(), encodings)
     client = Client()
-    feed.add(client.push, client.peer.uid, 0.1)
+    feed.add(client.push, client.identity, 0.1)
     with capture_logs() as logs:
         await client.has(1)
     feed.remove(client.push)

@@ -14,6 +14,7 @@ from car_daemon.methods.model_report import CapacityReport, ModelReport
 from car_daemon.methods.status_report import StatusReport, UserView
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
+from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import Origin, Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.backlog import QueueBounds
@@ -30,7 +31,7 @@ from tests.daemon.links import Link, ready_of
 QUEUE = 10
 MANY = 1001
 KV_BYTES = 4096
-ORIGIN = Origin(0, 1, 1, "a", None, None)
+ORIGIN = Origin(Identity(0), 1, 1, "a", None, None)
 
 
 class Client:
@@ -155,11 +156,11 @@ def test_a_parked_request_waits_for_its_turn_or_for_its_reader(reported: Reporte
 
 
 def test_a_user_is_sent_its_own_waiting_requests_and_an_administrator_all(reported: Reported) -> None:
-    reported.submit(origin=structs.replace(ORIGIN, uid=1000))
-    reported.submit(origin=structs.replace(ORIGIN, uid=1001, tenant="editor"))
+    reported.submit(origin=structs.replace(ORIGIN, identity=Identity(1000)))
+    reported.submit(origin=structs.replace(ORIGIN, identity=Identity(1001), tenant="editor"))
     view = UserView(reported.report, server=lambda: cast(Server, []), admins=lambda: {0}, clock=lambda: reported.now)
-    assert [each.uid for each in view.status(0).waiting] == [1000, 1001]
-    (own,) = view.status(1001).waiting
+    assert [each.uid for each in view.status(Identity(0)).waiting] == [1000, 1001]
+    (own,) = view.status(Identity(1001)).waiting
     assert (own.uid, own.caller) == (1001, "editor")
 
 

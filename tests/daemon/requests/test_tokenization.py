@@ -165,10 +165,10 @@ def test_a_failed_model_answers_what_waited_for_it() -> None:
     assert answers.all == ["model_unavailable"]
 
 
-def refusal(tokenization: Tokenization, size: int, uid: int = 0) -> str | None:
+def refusal(tokenization: Tokenization, size: int, owner: int = 0) -> str | None:
     """Submit a call of this many bytes; return why it was refused."""
     try:
-        tokenization.tokenize("m", TokenizeParams(text="a"), Answers(), uid=uid, size=size)
+        tokenization.tokenize("m", TokenizeParams(text="a"), Answers(), owner=owner, size=size)
     except RpcError as error:
         return f"{error.reason} {error.data['limit']} {error.data['value']}"
     return None
@@ -184,8 +184,14 @@ def test_calls_that_wait_may_take_so_many_bytes_in_all() -> None:
 
 def test_calls_of_one_user_leave_another_user_one() -> None:
     tokenization = Tokenization(count(1), max_bytes=lambda: 100)
-    assert [refusal(tokenization, 100, uid=1), refusal(tokenization, 1, uid=1)] == [None, "limit queue_max_bytes 100"]
-    assert [refusal(tokenization, 60, uid=2), refusal(tokenization, 1, uid=2)] == [None, "limit queue_max_bytes 100"]
+    assert [refusal(tokenization, 100, owner=1), refusal(tokenization, 1, owner=1)] == [
+        None,
+        "limit queue_max_bytes 100",
+    ]
+    assert [refusal(tokenization, 60, owner=2), refusal(tokenization, 1, owner=2)] == [
+        None,
+        "limit queue_max_bytes 100",
+    ]
 
 
 def test_one_call_may_be_larger_than_all_may_be() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_engine.batching.prefix import SavedPrefix, prefix_of
-from car_engine.batching.reuse.stored_prefix import in_files
+from car_engine.batching.reuse.stored_prefix import file_name, in_files
 from car_engine.stored.cell_folder import CellFolder, Written
 from car_engine.stored.cell_writer import CellWriter
 from tests.engine.stored.keepers import keepers
@@ -163,3 +163,10 @@ def test_a_daemon_that_is_gone_raises_and_what_it_kept_is_read_on(
         with pytest.raises(OSError, match="pipe"):
             write(folder, saved_of(400))
         assert folder.read(stored) == saved_of(300).cells
+
+
+def test_a_person_and_its_delegate_have_files_of_their_own() -> None:
+    named = [in_files(prefix_of(range(8), namespace)) for namespace in ("1000:anna:x", "1000@anna:x", "1000@bob:x")]
+    names = [file_name(each) for each in named if each is not None]
+    assert len(set(names)) == 3
+    assert all(name.startswith("1000-") for name in names)

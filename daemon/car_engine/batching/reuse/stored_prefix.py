@@ -38,9 +38,10 @@ class CellsStored:
 def in_files(prefix: Prefix) -> Prefix | None:
     """Return a prefix under the name that its namespace has in files; None for one that ends with its request.
 
-    The name begins with the uid. The rest is a digest, because salts may be secrets.
+    The name begins with the uid, a person's with its delegate's. The rest is a digest, because salts may be secrets.
     """
-    uid, colon, _ = prefix.namespace.partition(":")
+    owner, colon, _ = prefix.namespace.partition(":")
+    uid = owner.partition("@")[0]
     if not colon or not uid.isdecimal():
         return None
     digest = hashlib.blake2b(prefix.namespace.encode(), digest_size=_DIGEST_BYTES)

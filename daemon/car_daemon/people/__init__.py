@@ -1,0 +1,1 @@
+"""People behind delegates: whose a request is, by the configuration."""

@@ -1,0 +1,76 @@
+"""People behind a delegate of a real daemon: what is by user is by person."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import CANARY, Daemon, Json, RawClient, configured, endless
+
+SYSTEM = "The rules of the house are these: knock, wait, speak softly, and never feed the cat twice. " * 3
+PEOPLE = "[people.anna]\n[people.bob]\n"
+
+
+@pytest.fixture
+def shared(start: Callable[..., Daemon], folder: Path) -> Daemon:
+    return start("--capacity", "2", *configured(folder, PEOPLE))
+
+
+def cached(client: RawClient, **options: Any) -> int:
+    params = {"prompt": f"{SYSTEM}Who?", "max_tokens": 2, "temperature": 0, **options}
+    return int(client.result("infer", params)["usage"]["cached_tokens"])
+
+
+def refusal(client: RawClient, method: str, params: Json) -> Json:
+    request = client.send(method, params)
+    error: Json = client.response(request)["error"]
+    return error
+
+
+def test_no_prefix_of_a_person_is_found_by_another_or_by_the_delegate(shared: Daemon) -> None:
+    with shared.connect() as client:
+        assert cached(client, person="anna") == 0
+        assert [cached(client), cached(client, cache_salt="anna"), cached(client, person="bob")] == [0, 0, 0]
+        assert cached(client, person="anna") > 100
+
+
+def test_a_person_sees_and_cancels_its_own_requests_alone(shared: Daemon) -> None:
+    with shared.connect() as anna, shared.connect() as bob:
+        running = anna.send("infer_stream", endless(person="anna", client="secret"))
+        assert anna.receive()["method"] == "infer_stream/chunk"
+        (own,) = bob.result("daemon/status", {"person": "anna"})["sequences"]
+        assert (own["person"], own["client"], own["id"]) == ("anna", "secret", running)
+        seen = bob.result("daemon/status", {"person": "bob"})
+        assert (seen["sequences"], seen["waiting"], seen["others"]["sequences"]) == ([], [], 1)
+        assert "secret" not in str(seen)
+        target = {"connection": own["connection"], "id": running}
+        assert refusal(bob, "daemon/cancel", {**target, "person": "bob"})["code"] == 1009
+        assert bob.result("daemon/cancel", {**target, "person": "anna"}) == {}
+        assert anna.response(running)["error"]["code"] == -32800
+
+
+def test_a_person_supersedes_no_request_of_another_on_the_same_connection(shared: Daemon) -> None:
+    with shared.connect() as client:
+        first = client.send("infer_stream", endless(person="anna", supersede="key"))
+        assert client.receive()["method"] == "infer_stream/chunk"
+        client.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "bob", "supersede": "key"})
+        client.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna", "supersede": "key"})
+        assert client.response(first)["error"]["data"]["superseded"] is True
+
+
+@pytest.mark.parametrize("method", ["daemon/drain", "daemon/reload"])
+def test_no_person_is_an_administrator(shared: Daemon, method: str) -> None:
+    with shared.connect() as client:
+        assert refusal(client, method, {"person": "anna"})["code"] == 1009
+        assert "/" not in client.result("models/list", {"person": "anna"})["models"][0]["path"]
+
+
+def test_a_person_that_is_removed_is_refused_after_a_reload(shared: Daemon, folder: Path) -> None:
+    with shared.connect() as client:
+        assert cached(client, person="bob") == 0
+        configured(folder, "[people.anna]\n")
+        client.result("daemon/reload")
+        error = refusal(client, "infer", {"prompt": CANARY, "person": "bob"})
+        assert (error["code"], "no such person" in error["data"]["why"]) == (1009, True)
+        assert cached(client, person="anna") == 0
