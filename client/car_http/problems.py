@@ -188,5 +188,5 @@ def _context(data: Mapping[str, Any]) -> str:
     resulted = "are longer" if prompt is None else f"resulted in {prompt} tokens"
     return (
         f"This model's maximum context length is {limit} tokens. However, your messages {resulted}. "
-        "Please reduce the length of the messages."
+        f"Please reduce the length of the messages.{_because(data)}"
     )

@@ -179,7 +179,7 @@ class EngineAssembly:
 
     def _preparer(self) -> Preparer:
         loaded, context, vocabulary = self._loaded, self._loaded.context, self._loaded.vocabulary
-        limit = ContextLimit(context.context_tokens, vocabulary.longest_piece)
+        limit = ContextLimit(context.context_tokens, vocabulary.longest_piece, loaded.size.longest)
         conversations = Conversations(
             loaded.template,
             limit,

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from car_base.capacity.capacity import HOST_PART, CapacityInputs, Declared, declare
+from car_base.capacity.capacity import HOST_PART, CapacityInputs, Declared, declare, longest_context
 from car_base.capacity.curve import Curve
 from car_base.capacity.kept_file import CurveFile, identity_of
 from car_base.capacity.placement import cells_room
@@ -30,7 +30,7 @@ _CALIBRATION_SHARE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSize:
-    """The declared capacity and its inputs."""
+    """The declared capacity and its inputs; `longest` is the context that a single sequence could have."""
 
     threads: int
     free_bytes: int
@@ -38,6 +38,7 @@ class DeclaredSize:
     curve_file: CurveFile
     curve: Curve
     declared: Declared
+    longest: int
 
     @property
     def inputs(self) -> dict[str, float]:
@@ -97,7 +98,9 @@ def size_of(
         send(Warned("context.lowered", {"asked": load.context_tokens, "declared": declared.context_tokens}))
     if declared.requested is not None:
         send(Warned("capacity.lowered", {"asked": declared.requested, "declared": declared.sequences}))
-    return DeclaredSize(threads, free_bytes, inputs.sequence_bytes, curve_file, curve, declared)
+    return DeclaredSize(
+        threads, free_bytes, inputs.sequence_bytes, curve_file, curve, declared, longest_context(inputs)
+    )
 
 
 def layers_of(load: Load, placed: PlacedModel[Any]) -> str:

@@ -71,8 +71,9 @@ REASONS: dict[str, Reason] = {
     "context_exceeded": Reason(
         1006,
         "the prompt leaves no room in the context for one token",
-        "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`; of `decide` `param`, "
-        "the question that does not fit",
+        "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`; if the memory "
+        "holds a longer context for one sequence, `longest_tokens`, with the settings for it in `why`; of `decide` "
+        "`param`, the question that does not fit",
     ),
     "slow_reader": Reason(
         1007,

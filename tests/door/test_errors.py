@@ -270,3 +270,13 @@ async def test_a_stream_that_the_door_fails_to_write_ends_with_an_error_event(
     assert answer.pieces[-1] == b""
     assert "IndexError" in caplog.text
     assert "secret" not in caplog.text
+
+
+async def test_a_context_that_is_too_short_comes_with_the_settings_for_a_longer_one(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    why = "set sequences = 1 and context_tokens = 8192 for the model"
+    error = RpcError("context_exceeded", prompt_tokens=9, context_tokens=8, longest_tokens=8192, why=why)
+    message = (await refused(offline, fake, error)).json["error"]["message"]
+    assert message.startswith("This model's maximum context length is 8 tokens.")
+    assert message.endswith(f"Please reduce the length of the messages. ({why})")

@@ -116,3 +116,18 @@ def test_the_memory_of_its_cache_is_what_was_estimated(served: Daemon, context: 
         (engine,) = client.result("daemon/status")["models"][0]["engines"]
     assert (estimate["context_tokens"], estimate["kv_type"]) == (context, KV_TYPES[context])
     assert engine["kv_bytes_capacity"] == pytest.approx(estimate["kv_bytes_per_sequence"], rel=CLOSE)
+
+
+def test_a_refusal_names_the_longest_context_of_one_sequence_and_the_settings_for_it(tmp_path: Path) -> None:
+    long = {"prompt": "a b " * 400, "max_tokens": 8}
+    short = configured(tmp_path, "[models.guide]\ncontext_tokens = 512\n")
+    with running(tmp_path, *short) as daemon, daemon.ready().connect() as client:
+        error = client.call("infer", long)["error"]
+    assert (error["code"], error["data"]["context_tokens"], error["data"]["longest_tokens"]) == (1006, 512, 4096)
+    settings = "sequences = 1\ncontext_tokens = 4096\n"
+    assert error["data"]["why"].endswith("set sequences = 1 and context_tokens = 4096 for the model")
+    longest = configured(tmp_path, f"[models.guide]\n{settings}")
+    with running(tmp_path, *longest) as daemon, daemon.ready().connect() as client:
+        assert client.result("infer", long)["usage"]["prompt_tokens"] > 512
+        error = client.call("infer", {"prompt": "a b " * 4000})["error"]
+    assert "longest_tokens" not in error["data"]

@@ -13,7 +13,7 @@ _FACTS = {
     "overloaded": ("why",),
     "quota": ("limit", "value", "used"),
     "model_unavailable": ("why", "lacks"),
-    "context_exceeded": ("prompt_tokens", "context_tokens"),
+    "context_exceeded": ("prompt_tokens", "context_tokens", "why"),
     "limit": ("limit", "value"),
 }
 _ADVICE = {
@@ -23,7 +23,7 @@ _ADVICE = {
     "draining": "try again with the next daemon",
     "model_unavailable": "`carctl status` shows the models",
     "engine_lost": "try again",
-    "context_exceeded": "shorten the prompt, or start the daemon with more --context-tokens",
+    "context_exceeded": "shorten the prompt; `carctl doctor` has the contexts that fit",
     "quota": "an administrator raises it: carctl people limit",
     "not_permitted": "run this as the daemon's own user or root",
 }

@@ -1,6 +1,6 @@
 """The one declaration of capacity: the number of sequences that run at once, and their context."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from car_base.capacity.curve import Curve
 from car_base.ipc.model_sizes import CELLS, SequenceBytes, whole_cells
@@ -90,6 +90,11 @@ def estimate_capacity(inputs: CapacityInputs) -> CapacityEstimate:
         _number(inputs, context, inputs.explicit_part),
         _offers(inputs),
     )
+
+
+def longest_context(inputs: CapacityInputs) -> int:
+    """Return the longest context that may be given to a single sequence."""
+    return _context_tokens(structs.replace(inputs, context_tokens=inputs.trained_context), 1)
 
 
 def declare(inputs: CapacityInputs) -> Declared:

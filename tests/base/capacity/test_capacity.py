@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_base.capacity.capacity import CapacityInputs, Declared, declare, estimate_capacity
+from car_base.capacity.capacity import CapacityInputs, Declared, declare, estimate_capacity, longest_context
 from car_base.capacity.curve import Curve
 from car_base.ipc.model_sizes import SequenceBytes
 from car_base.ipc.ranges import MAX_SEQUENCES
@@ -210,3 +210,20 @@ def test_no_sequence_is_longer_than_the_table_of_positions(requested: int | None
 def test_a_model_that_runs_one_sequence_declares_one() -> None:
     assert declare(need(sequences=4, policy="config", most_sequences=1)) == Declared(1, 4096, "config", 4)
     assert sequences(policy="measured", curve=CURVE, most_sequences=1) == 1
+
+
+@given(
+    free=st.integers(0, 10 * GB),
+    trained=st.integers(1, 200_000),
+    sequences=st.none() | st.integers(1, 64),
+    context=st.none() | st.integers(1, 200_000),
+)
+def test_the_longest_context_is_declared_if_it_is_given_for_one_sequence(
+    free: int, trained: int, sequences: int | None, context: int | None
+) -> None:
+    inputs = need(free_bytes=free, trained_context=trained, sequences=sequences, context_tokens=context)
+    longest = longest_context(inputs)
+    alone = declare(need(free_bytes=free, trained_context=trained, sequences=1, context_tokens=longest))
+    assert (alone.sequences, alone.context_tokens) == (1, longest)
+    longer = declare(need(free_bytes=free, trained_context=trained, sequences=1, context_tokens=longest + 256))
+    assert longer.context_tokens == longest or longest >= trained

@@ -180,6 +180,8 @@ def test_figures_that_do_not_fit_are_shown() -> None:
     error = RpcError("context_exceeded", prompt_tokens=9000, max_tokens=None, context_tokens=4096)
     line = explain(from_object(error.as_object()))
     assert "; prompt_tokens 9000, context_tokens 4096; shorten the prompt" in line
+    error.data["why"] = "set sequences = 1"
+    assert "context_tokens 4096, why set sequences = 1; " in explain(from_object(error.as_object()))
 
 
 @pytest.mark.parametrize(
