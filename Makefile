@@ -23,7 +23,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/base tests/daemon tests/engine tests/placer tests/tools --ignore tests/engine/llama --hypothesis-profile quick
 
-.PHONY: help install clients llm-card typescript rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs pictures build pins sbom release bench house bench-full clean
+.PHONY: help install clients llm-card typescript rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs site pictures build pins sbom release bench house bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -121,10 +121,20 @@ shape: .venv/engineless ## figures about the code's shape: a mirror, no gate
 trace: .venv/engineless ## the calls of one token; renews docs/explanation/follow-one-token.md
 	$(BIN)/python -m tools.trace
 
-docs: install ## the tables of docs/reference/protocol.md, from the definitions; the blocking client; TypeScript types
-	$(BIN)/python -m tools.protocol_docs
+docs: install ## the tables of docs/reference, from the definitions; the blocking client; TypeScript types
+	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.blocking_client
 	$(BIN)/python -m tools.typescript_types
+
+# In an environment of its own: nothing of card needs it.
+.venv/site/installed: pyproject.toml
+	$(PYTHON) -m venv .venv/site
+	.venv/site/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	.venv/site/bin/python -m pip install --quiet --group site
+	touch $@
+
+site: .venv/engineless .venv/site/installed ## the pages of docs/ with a search, in build/site; a bad link is an error
+	NO_MKDOCS_2_WARNING=1 .venv/site/bin/mkdocs build --quiet --strict
 
 pictures: install ## docs/pictures, from a daemon that works
 	$(BIN)/python -m tools.pictures

@@ -7,7 +7,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PLACES = (ROOT, ROOT / "daemon", ROOT / "daemon" / "car_daemon")
-PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    ROOT / "benchmarks" / "NOTES.md",
+    ROOT / "tests" / "ATTACKS.md",
+]
 LINK = re.compile(r"\]\(([^)#:]*)(?:#([^)]+))?\)")
 MODULE = re.compile(r"`([a-z_/]+/[a-z_]+\.py)`")
 NAMED = re.compile(MODULE.pattern + r": `(\w+)`")
@@ -39,7 +44,7 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         "docs/explanation/architecture.md",
         "docs/howto/debugging.md",
         "docs/explanation/follow-one-token.md",
-        "docs/explanation/security.md",
+        "tests/ATTACKS.md",
     ],
 )
 def test_modules_and_names_on_a_page_exist(name: str) -> None:

@@ -32,7 +32,7 @@ class InferOptions(TypedDict, total=False):
     """A name of `models/list`; the default model where absent."""
     max_tokens: int
     """The longest answer: what fits the context where absent, unless the model's entry has a `default_max_tokens`; a
-    larger figure is cut to what fits. 1 to 2,147,483,647.
+    larger figure is cut to what fits. 1 or more.
     """
     stop: list[str]
     """Texts of up to 256 bytes that end the answer before them: the earliest match, at equal start the longest. Up to
@@ -110,7 +110,7 @@ class InferOptions(TypedDict, total=False):
     parse_special: bool
     """Read special tokens that are written out in `prompt` and `suffix` as such. Default False."""
     seed: int
-    """The sampler's seed; random where absent, 0 with `reproducible`; the answer has it. 0 to 4,294,967,294."""
+    """The sampler's seed; random where absent, 0 with `reproducible`; the answer has it. 0 or more."""
     reproducible: bool
     """The same request gives the same answer again, whatever else the daemon does, at a cost; 1004 (`lacks:
     reproducible`) where that cannot be kept. Default False.

@@ -47,7 +47,7 @@ def main() -> NoReturn:
 
 def run(arguments: Sequence[str]) -> int:
     """Serve until a signal; return the exit code."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
         settings = load_settings(options.listen, config=options.config, no_key=options.no_key)
         paths = usable_paths(options.socket)
@@ -116,7 +116,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EX_USAGE, f"card-http: {message}; `card-http --help` lists the options\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the flags."""
     parser = _Parser(prog="card-http", description="Serve the daemon to clients of OpenAI, Anthropic and Ollama.")
     parser.add_argument("--version", action="version", version=f"card-http {__version__}")
     parser.add_argument(

@@ -44,7 +44,7 @@ _HINT = "card: the guide answers, which knows only card; others: carctl models s
 def run(arguments: list[str]) -> int:
     """Run the daemon with these arguments; return the exit code."""
     logs.open_standard_streams()
-    options = vars(_parser().parse_args(arguments))
+    options = vars(make_parser().parse_args(arguments))
     only_check = options.pop("check_config")
     if options.pop("check"):
         return _check()
@@ -179,7 +179,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EX_USAGE, f"card: {message}; `card --help` lists the options\n")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the flags."""
     parser = _Parser(prog="card", description="Serve a language model to every app of this machine.")
     parser.add_argument("--version", action="version", version=f"card {__version__}")
     parser.add_argument(

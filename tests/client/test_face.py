@@ -14,7 +14,7 @@ from msgspec import Meta
 import car_client
 from car_client import AsyncClient, AsyncStatusWatch, AsyncStream, Client, InferOptions, StatusWatch, Stream, options
 from tools.blocking_client import FILES, FOLDER, blocking
-from tools.protocol_docs.client_texts import KINDS, OPTIONS, rewritten, text_of
+from tools.reference.client_texts import KINDS, OPTIONS, rewritten, text_of
 
 PAIRS = [(Client, AsyncClient), (Stream, AsyncStream), (StatusWatch, AsyncStatusWatch)]
 # An iterator of statuses is read with other descriptors in a loop without asyncio only.

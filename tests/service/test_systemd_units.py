@@ -68,7 +68,7 @@ def settings(scope: str, name: str) -> Settings:
 
 def of_the_manual(word: str) -> str:
     """Return the drop-in of the manual that holds a word."""
-    manual = (Path(__file__).parents[2] / "docs" / "howto" / "operations.md").read_text(encoding="utf-8")
+    manual = (Path(__file__).parents[2] / "docs" / "howto" / "service.md").read_text(encoding="utf-8")
     (found,) = (each for each in re.findall(r"```ini\n(.*?)```", manual, re.DOTALL) if word in each)
     return str(found)
 

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from car_client.door.keys import keys_path
 from car_client.errors import CardError
+from car_protocol.meta import note
 from car_protocol.sockets import MAX_PATH_BYTES, Loopback, fits, read_loopback, socket_path
 
 SOCKET_NAME = "http.sock"
@@ -44,11 +45,18 @@ class SettingsError(CardError):
 class HttpTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[http]`; `listen` adds addresses to the Unix socket, `keys` is the path of the file of keys."""
 
-    listen: str | list[str] = []
-    hosts: list[HostName] = []
-    origins: list[Origin] = []
-    keys: Annotated[str, Meta(pattern=r"\A[^\x00]+\Z")] | None = None
-    no_key: bool = False
+    listen: Annotated[
+        str | list[str],
+        note(
+            "addresses of this machine beside the Unix socket: `127.0.0.1:PORT`, `[::1]:PORT`, `unix:PATH`, or a list"
+        ),
+    ] = []
+    hosts: Annotated[list[HostName], note("names of this machine that requests may carry, beside localhost")] = []
+    origins: Annotated[list[Origin], note("web origins whose pages may send requests")] = []
+    keys: Annotated[Annotated[str, Meta(pattern=r"\A[^\x00]+\Z")] | None, note("the file of keys")] = None
+    no_key: Annotated[
+        bool, note("true serves the ports without a key: every user and program of this machine may use them")
+    ] = False
 
 
 class Settings(Struct, frozen=True, kw_only=True):

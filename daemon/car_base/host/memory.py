@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, structs
 
 from car_protocol.capacity import Pressure
 from car_protocol.limits import Limits
+from car_protocol.meta import note
 
 _UNLIMITED = 1 << 62
 _ASSUMED = 16 * 1024**3
@@ -124,11 +125,13 @@ def highest(levels: Iterable[Pressure]) -> Pressure:
 class PressureLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The thresholds of the levels in percent, and the calm interval before a level is lowered in seconds."""
 
-    some_available: Percent = 10.0
-    critical_available: Percent = 5.0
-    some_stalled: Percent = 10.0
-    critical_stalled: Percent = 10.0
-    calm_s: Annotated[float, Meta(ge=0, le=3600)] = 10.0
+    some_available: Annotated[Percent, note("percent of memory available, below which 3/4 of the sequences run")] = 10.0
+    critical_available: Annotated[Percent, note("percent, below which half of them run")] = 5.0
+    some_stalled: Annotated[Percent, note("percent of the time that some tasks wait for memory (Linux): 3/4")] = 10.0
+    critical_stalled: Annotated[Percent, note("percent of the time that all tasks wait for memory: half")] = 10.0
+    calm_s: Annotated[
+        float, Meta(ge=0, le=3600), note("how long memory has to be better before capacity rises again")
+    ] = 10.0
 
 
 class PressureGauge:

@@ -47,7 +47,7 @@ _LIBRARIES = {
 }
 _CPU = Path("/proc/cpuinfo")
 _DRIVER = Path("/proc/driver/nvidia/version")
-_GPU_PAGE = 'docs/howto/operations.md, "GPU builds"'
+_GPU_PAGE = "docs/howto/gpu.md"
 
 
 def machine_advice(description: str, cpu: Path = _CPU, driver: Path = _DRIVER) -> list[str]:

@@ -7,6 +7,7 @@ from msgspec import Meta, Struct, field, structs
 
 from car_base.host.devices import CPU, GPU
 from car_base.ipc.engine_settings import EngineSettings
+from car_protocol.meta import note
 from car_protocol.models import Defaults
 
 CACHE_BYTES = 4 * 1024 * 1024 * 1024
@@ -21,11 +22,18 @@ class Needs(Struct, frozen=True, forbid_unknown_fields=True):
     Values of `labels` may be Ray's expressions, such as `in(a, b)`.
     """
 
-    cpus: Annotated[float, Meta(ge=0.0001, le=4096)] | None = None
-    gpus: Annotated[float, Meta(ge=0, le=64)] | None = None
-    memory_bytes: Annotated[int, Meta(ge=0, le=2**62)] = 0
-    labels: dict[str, str] = {}
-    resources: dict[str, Annotated[float, Meta(ge=0.0001, le=1e9)]] = {}
+    cpus: Annotated[
+        Annotated[float, Meta(ge=0.0001, le=4096)] | None, note("cores; `threads` of the model if absent, else 1")
+    ] = None
+    gpus: Annotated[
+        Annotated[float, Meta(ge=0, le=64)] | None,
+        note('GPUs, whole or a part of one; 1 with `device = "gpu"` if absent, else 0'),
+    ] = None
+    memory_bytes: Annotated[int, Meta(ge=0, le=2**62), note("memory")] = 0
+    labels: Annotated[
+        dict[str, str], note("labels of the node; a value may be an expression of Ray's, such as `in(a, b)`")
+    ] = {}
+    resources: Annotated[dict[str, Annotated[float, Meta(ge=0.0001, le=1e9)]], note("amounts of custom resources")] = {}
 
 
 class ModelSettings(EngineSettings, frozen=True):

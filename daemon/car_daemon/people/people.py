@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from car_daemon.people.identity import Identity
 from car_protocol.errors import RpcError
+from car_protocol.meta import note
 
 # Numbers of people begin beyond the uids, and none is given twice: what an engine keeps for one reaches no other.
 _FIRST_NUMBER = 2**32
@@ -20,7 +21,7 @@ UNKNOWN_PERSON = "there is no such person: add a table [people.NAME] to card.tom
 class PersonTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[people.NAME]`: a weight beside other people and users."""
 
-    weight: Annotated[float, Meta(ge=0.001, le=1000)] = 1.0
+    weight: Annotated[float, Meta(ge=0.001, le=1000), note("the share of the person, as that of a user")] = 1.0
 
 
 class People:

@@ -77,8 +77,8 @@ def test_any_split_of_any_beginning_of_an_answer_gives_the_same_calls(
     assert said(parts_of(recorded, list(text), cut=cut_off)) == whole
 
 
-def test_every_style_is_on_the_page_for_operators() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "howto" / "operations.md").read_text(encoding="utf-8")
+def test_every_style_is_on_the_page_about_tool_calls() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "howto" / "tool-calls.md").read_text(encoding="utf-8")
     assert [style for style in STYLES if f"`{style}`" not in page] == []
 
 

@@ -143,7 +143,7 @@ _OPEN = (
 _NEARLY = 0.9
 _RAISE = "raise engine_margin_bytes of [memory] and restart the daemon"
 _FULL = "unload other models, or end other programs on the GPU, and load it again"
-_BUILD = 'build llama.cpp for the GPU (docs/howto/operations.md, "GPU builds")'
+_BUILD = "build llama.cpp for the GPU (docs/howto/gpu.md)"
 
 
 def check_daemon(socket: Path, gpus: Iterable[str] = _GPUS, timeout_s: float = _TIMEOUT_S) -> list[CheckResult]:

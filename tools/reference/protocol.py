@@ -1,7 +1,7 @@
 """The tables: members of the objects, methods, errors and limits."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -12,13 +12,16 @@ from car_protocol.capacity import Capacity
 from car_protocol.errors import REASONS
 from car_protocol.infer import GenerationOptions, InferParams, PromptParams
 from car_protocol.limits import Limits
+from car_protocol.meta import Params
 from car_protocol.methods import METHODS, Method, schemas
 from car_protocol.models import LoadProgress, Model, ModelDetails
 from car_protocol.sampling import Sampling
 from car_protocol.status import Status
-from tools.protocol_docs.words import LINKS, Schema, alternatives, as_json, definition, figure, in_words, note_of
+from tools.reference.words import LINKS, Schema, alternatives, as_json, definition, figure, in_words, note_of
 
 _META = "_meta"
+# Members of the params of every method; they have a row in the table of params.
+_EVERYWHERE = ("person",)
 # Members that a definition has of another one, which has a table.
 _SHOWN = {"ModelStatus": Model.__struct_fields__}
 Row = tuple[str, ...]
@@ -30,21 +33,25 @@ def methods() -> str:
         (f"`{name}`", _takes(method), _gives(method.result), f"{method.summary} {method.note}".strip())
         for name, method in METHODS.items()
     ]
-    return _table(("method", "params", "result", "what it does"), rows)
+    return table(("method", "params", "result", "what it does"), rows)
 
 
 def params() -> str:
     """Return the members of the params that have no section of their own."""
     named = _by_kind((name, method.params) for name, method in METHODS.items())
-    rows = [(", ".join(names), *row) for kind, names in named for row in _request_rows(kind)]
-    return _table(("method", "member", "range", "default", "meaning"), rows)
+    shown = InferParams.__struct_fields__
+    common = [("every method", *row) for row in request_rows(Params) if row[0].strip("`") in _EVERYWHERE]
+    own = ((names, row) for kind, names in named for row in _without(shown, request_rows(kind)))
+    rows = common + [(", ".join(names), *row) for names, row in own if row[0].strip("`") not in _EVERYWHERE]
+    return table(("method", "member", "range", "default", "meaning"), rows)
 
 
 def results() -> str:
     """Return the members of the results that have no section of their own."""
     named = _by_kind((name, method.result) for name, method in METHODS.items() if _is_struct(method.result))
-    rows = [(", ".join(names), *row) for kind, names in named for row in _answer_rows(kind)]
-    return _table(("method", "member", "type", "meaning"), rows)
+    shown = Answer.__struct_fields__
+    rows = [(", ".join(names), *row) for kind, names in named for row in _without(shown, _answer_rows(kind))]
+    return table(("method", "member", "type", "meaning"), rows)
 
 
 def request() -> str:
@@ -55,21 +62,21 @@ def request() -> str:
         for name in kind.__struct_fields__
     }
     order = (PromptParams, GenerationOptions, InferParams, Sampling)
-    rows = sorted(_request_rows(InferParams), key=lambda row: order.index(own[_top(row)]))
-    return _table(("member", "range", "default", "meaning"), rows)
+    rows = sorted(request_rows(InferParams), key=lambda row: order.index(own[_top(row)]))
+    return table(("member", "range", "default", "meaning"), rows)
 
 
 def answered(kind: type[Struct], *, whole: bool = True) -> str:
     """Return the members of an object that the daemon sends, with those of the objects in it where it is `whole`."""
     rows = [row for row in _answer_rows(kind) if whole or "." not in row[0]]
-    return _table(("member", "type", "meaning"), rows)
+    return table(("member", "type", "meaning"), rows)
 
 
 def limits() -> str:
     """Return every limit with its default."""
     notes = {name: note for name, _, _, note in _rows(Limits)}
     rows = [(f"`{name}`", figure(value), notes[f"`{name}`"]) for name, value in msgspec.to_builtins(Limits()).items()]
-    return _table(("limit", "default", "what it bounds"), rows)
+    return table(("limit", "default", "what it bounds"), rows)
 
 
 def errors() -> str:
@@ -78,7 +85,7 @@ def errors() -> str:
         (str(kind.code), f"`{reason}`", "yes" if kind.retryable else "no", _joined(kind.message, kind.when))
         for reason, kind in REASONS.items()
     ]
-    return _table(("code", "reason", "retryable", "when"), rows)
+    return table(("code", "reason", "retryable", "when"), rows)
 
 
 TABLES = {
@@ -103,7 +110,9 @@ def _takes(method: Method) -> str:
     if method.params.__name__ in LINKS:
         return LINKS[method.params.__name__]
     return _listed(
-        name.strip("`") + ("" if needed == "required" else "?") for name, _, needed, _ in _own(method.params)
+        name + ("" if needed == "required" else "?")
+        for name, needed in ((row[0].strip("`"), row[2]) for row in _own(method.params))
+        if name not in _EVERYWHERE
     )
 
 
@@ -137,6 +146,11 @@ def _by_kind(named: Iterable[tuple[str, type[Struct]]]) -> list[tuple[type[Struc
     return list(found.items())
 
 
+def _without(shown: Collection[str], rows: Iterable[Row]) -> list[Row]:
+    """Leave out what is inside of members that have a table of their own."""
+    return [row for row in rows if _top(row) == row[0].strip("`?") or _top(row) not in shown]
+
+
 def _top(row: Row) -> str:
     """Return the member that a row belongs to."""
     return re.split(r"[.\[]", row[0].strip("`"))[0]
@@ -147,7 +161,7 @@ def _answer_rows(kind: type[Struct]) -> Iterator[Row]:
         yield name, words, note
 
 
-def _request_rows(kind: type[Struct]) -> Iterator[Row]:
+def request_rows(kind: type[Struct]) -> Iterator[Row]:
     for name, words, default, note in _rows(kind):
         yield name, words.removesuffix(" or null"), default, note
 
@@ -193,6 +207,6 @@ def _joined(*parts: str) -> str:
     return "; ".join(part.rstrip(".") for part in parts if part)
 
 
-def _table(heading: Row, rows: Iterable[Row]) -> str:
+def table(heading: Row, rows: Iterable[Row]) -> str:
     lines = [heading, tuple("---" for _ in heading), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

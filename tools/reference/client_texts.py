@@ -13,7 +13,7 @@ from car_protocol.decide import DecideParams
 from car_protocol.infer import InferParams
 from car_protocol.methods import schemas
 from car_protocol.text import TokenizeParams
-from tools.protocol_docs.words import Schema, alternatives, figure, in_words, note_of
+from tools.reference.words import Schema, alternatives, figure, in_words, note_of
 
 OPTIONS = Path(__file__).parents[2] / "client" / "car_client" / "options.py"
 _WIDTH = 113

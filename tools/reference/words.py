@@ -16,6 +16,8 @@ LINKS = {
     "ModelDetails": "[what is in a model's file](#what-is-in-a-models-file)",
 }
 _REF = "#/components/schemas/"
+# The largest number of a 32-bit integer; a bound from there on says only that there is one.
+_ENDLESS = 2**31 - 1
 _PLAIN = {"string": "text", "boolean": "bool", "integer": "integer", "number": "number", "null": "null"}
 
 
@@ -44,7 +46,7 @@ def note_of(schema: Schema) -> str:
 
 def figure(value: float) -> str:
     """Return a number for people."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 def as_json(value: object) -> str:
@@ -67,10 +69,10 @@ def _plain(schema: Schema) -> str:
 
 
 def _number(schema: Schema) -> str:
-    low, high = schema.get("minimum"), schema.get("maximum")
-    if low is None or high is None:
+    low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum", _ENDLESS)
+    if low is None:
         return _plain(schema)
-    return f"{figure(low)} to {figure(high)}"
+    return f"{figure(low)} to {figure(high)}" if high < _ENDLESS else f"{figure(low)} or more"
 
 
 def _text(schema: Schema) -> str:

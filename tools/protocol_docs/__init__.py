@@ -1,1 +1,0 @@
-"""The tables of docs/reference/protocol.md, made from the definitions that decode the requests."""

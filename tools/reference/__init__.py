@@ -1,0 +1,1 @@
+"""The tables of docs/reference, made from the definitions that decode requests, configurations and command lines."""

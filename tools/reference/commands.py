@@ -1,0 +1,71 @@
+"""The tables of the command lines' pages, from the parsers that read them."""
+
+from argparse import SUPPRESS, Action, ArgumentParser, _SubParsersAction
+from collections.abc import Iterator
+
+from car_client.carctl.main import COMMANDS, make_parser
+from car_daemon.command import make_parser as daemon_parser
+from car_http.command import make_parser as door_parser
+from tools.reference.protocol import table
+
+
+def carctl() -> str:
+    """Return every command of carctl with its arguments."""
+    return "\n\n".join(_sections(make_parser(COMMANDS), "carctl"))
+
+
+def _sections(parser: ArgumentParser, name: str) -> Iterator[str]:
+    """Yield the section of a command, then of the commands below it."""
+    arguments = arguments_of(parser)
+    if name != "carctl":
+        about = (parser.description or "").strip()
+        parts = [f"### {name}", about, arguments]
+        if arguments or about or not _below(parser):
+            yield "\n\n".join(part for part in parts if part)
+    elif arguments:
+        yield arguments
+    for word, (summary, below) in _below(parser).items():
+        below.description = below.description or f"{summary[:1].upper()}{summary[1:]}."
+        yield from _sections(below, f"{name} {word}")
+
+
+def arguments_of(parser: ArgumentParser) -> str:
+    """Return the arguments of a command, without `--help`; empty if it has none."""
+    rows = [(f"`{_usage(action)}`", _meaning(action)) for action in parser._actions if _shown(action)]
+    return table(("argument", "meaning"), rows) if rows else ""
+
+
+def _shown(action: Action) -> bool:
+    return action.help != SUPPRESS and action.dest != "help" and not isinstance(action, _SubParsersAction)
+
+
+def _usage(action: Action) -> str:
+    value = action.metavar or (
+        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    )
+    shown = value if isinstance(value, str) else " ".join(value)
+    if not action.option_strings:
+        return shown
+    names = ", ".join(action.option_strings)
+    return names if action.nargs == 0 else f"{names} {shown}"
+
+
+def _meaning(action: Action) -> str:
+    text = (action.help or "").replace("%%", "%")
+    return text.replace("%(default)s", str(action.default))
+
+
+def _below(parser: ArgumentParser) -> dict[str, tuple[str, ArgumentParser]]:
+    """Return the commands below a command, with their lines of help."""
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            help_of = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            return {name: (help_of.get(name, ""), below) for name, below in action.choices.items()}
+    return {}
+
+
+TABLES = {
+    "carctl": carctl,
+    "card flags": lambda: arguments_of(daemon_parser()),
+    "card-http flags": lambda: arguments_of(door_parser()),
+}

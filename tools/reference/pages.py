@@ -1,0 +1,44 @@
+"""The pages of the reference with their tables: each stands between a marker that names it and one that ends it."""
+
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+# The module with the tables of each page. The door's needs the extra `http`.
+PAGES = {
+    "protocol.md": "protocol",
+    "configuration.md": "configuration",
+    "command-lines.md": "commands",
+    "http-endpoints.md": "http_endpoints",
+    "metrics.md": "metrics",
+}
+_PLACE = re.compile(r"<!-- table: ([a-z -]+) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def text_of(name: str) -> str:
+    """Return a page as it is."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def tables_of(name: str) -> Mapping[str, Callable[[], str]]:
+    """Return the tables of a page by their names."""
+    tables: Mapping[str, Callable[[], str]] = import_module(f"tools.reference.{PAGES[name]}").TABLES
+    return tables
+
+
+def filled(name: str) -> str:
+    """Return a page's text with every table as the definitions have it now."""
+    tables = tables_of(name)
+    return _PLACE.sub(lambda found: _marked(found[1], tables[found[1]]()), text_of(name))
+
+
+def tables_in(text: str) -> list[str]:
+    """Return the names of the tables that a text has."""
+    return [found[1] for found in _PLACE.finditer(text)]
+
+
+def _marked(name: str, table: str) -> str:
+    # A line between them: without it a table is no table for every reader of Markdown.
+    return f"<!-- table: {name} -->\n\n{table}\n\n<!-- end -->"
