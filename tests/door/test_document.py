@@ -157,7 +157,7 @@ def test_parts_tools_and_members_of_card_are_described(path: str, served: Json, 
 
 
 @pytest.mark.parametrize("path", BODIES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_a_body_is_decoded_just_where_the_document_allows_it(path: str, data: st.DataObject) -> None:
     kind = KINDS[path]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_http.endpoints.table import ENDPOINTS
@@ -127,7 +127,7 @@ def is_meant(answer: Answer) -> bool:
 
 
 @pytest.mark.parametrize("path", BODIES)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_random_members_are_answered_or_refused(bench: Bench, path: str, data: st.DataObject) -> None:
     names = st.sampled_from(KINDS[path].__struct_fields__)
@@ -138,7 +138,7 @@ def test_random_members_are_answered_or_refused(bench: Bench, path: str, data: s
         assert answer.json.get("error") or answer.json["detail"], (path, changed)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     path=st.sampled_from(sorted(BODIES)),
     body=st.binary(max_size=40) | st.text(max_size=40).map(lambda text: text.encode(errors="surrogatepass")),
@@ -163,7 +163,7 @@ HEADERS = [
 ]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     headers=st.dictionaries(
         st.sampled_from(HEADERS), st.text(st.characters(max_codepoint=255), max_size=30), max_size=4
@@ -175,7 +175,7 @@ def test_random_headers_are_answered_or_refused(bench: Bench, headers: dict[str,
     assert is_meant(bench.post("/v1/chat/completions", json.dumps(body).encode(), encoded))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(path=st.text(max_size=20), query=st.text(max_size=20))
 def test_random_paths_are_not_found(bench: Bench, path: str, query: str) -> None:
     request = bench.door.request("GET", f"/{path}?{query}", b"", {})

@@ -93,7 +93,7 @@ def flat(chunks: list[Chunk]) -> list[tuple[str, object]]:
     return letters
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(answers(), st.lists(st.booleans(), min_size=8, max_size=8))
 def test_however_pieces_are_merged_their_order_stays(added: list[Added], breaks: list[bool]) -> None:
     alone = [chunk for each in added for chunk in merged(each)]

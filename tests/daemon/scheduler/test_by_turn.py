@@ -41,7 +41,7 @@ class Queue:
         return key
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(
     st.lists(st.tuples(st.sampled_from(PATHS), st.integers(1, 300), st.sampled_from("awwsl")), max_size=60),
     st.dictionaries(st.sampled_from((1, 2, 3)), st.sampled_from((0.5, 2.0, 4.0)), max_size=3),

@@ -77,7 +77,7 @@ def _branches(branch: Branch) -> object:
 STEPS = st.lists(st.tuples(st.sampled_from(PATHS), st.integers(1, 100), st.none() | st.integers(0, 3)), max_size=12)
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(STEPS)
 def test_a_lease_at_once_leaves_the_tree_as_a_lease_by_the_queue_does(
     steps: list[tuple[Path, int, int | None]],
@@ -94,7 +94,7 @@ ACTS = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(ACTS)
 def test_the_least_virtual_time_goes_first_and_no_refund_takes_it_far_behind_the_clock(
     acts: list[tuple[str, int, int]],

@@ -62,7 +62,7 @@ class ClosedLoop:
 
 
 LENGTHS = st.lists(st.integers(1, MOST_TOKENS), min_size=3, max_size=3)
-SETTINGS = settings(derandomize=True, deadline=None, max_examples=25)
+SETTINGS = settings(derandomize=True, max_examples=25)
 
 
 def siblings_at(level: int) -> list[Sibling]:

@@ -164,5 +164,5 @@ class HostWalk(RuleBasedStateMachine):
         assert self.gate.available("a") == 4
 
 
-HostWalk.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=60, stateful_step_count=40)
+HostWalk.TestCase.settings = settings(derandomize=True, max_examples=60, stateful_step_count=40)
 TestHostWalk = HostWalk.TestCase

@@ -404,7 +404,7 @@ class MoreInterleavings(Interleavings):
     """The same, more often."""
 
 
-WALKS = settings(derandomize=True, deadline=None, max_examples=50, stateful_step_count=40)
+WALKS = settings(derandomize=True, max_examples=50, stateful_step_count=40)
 Interleavings.TestCase.settings = WALKS
 MoreInterleavings.TestCase.settings = settings(WALKS, max_examples=200)
 TestInterleavings = Interleavings.TestCase

@@ -159,7 +159,7 @@ class MorePausedInterleavings(PausedInterleavings):
     """The same, more often."""
 
 
-WALKS = settings(derandomize=True, deadline=None, max_examples=40, stateful_step_count=40)
+WALKS = settings(derandomize=True, max_examples=40, stateful_step_count=40)
 PausedInterleavings.TestCase.settings = WALKS
 MorePausedInterleavings.TestCase.settings = settings(WALKS, max_examples=150)
 TestPausedInterleavings = PausedInterleavings.TestCase

@@ -90,7 +90,7 @@ def test_a_removed_request_does_not_wait() -> None:
 ENTRIES = st.lists(st.tuples(st.integers(1, 50), st.sampled_from("abc")), unique_by=lambda entry: entry[0])
 
 
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True)
 @given(ENTRIES, st.sampled_from(["latency_critical", "throughput"]), st.sampled_from([0.0, 90.0]))
 def test_requests_are_served_in_the_order_that_is_foretold(
     entries: list[tuple[int, str]], priority: Priority, now: float

@@ -376,7 +376,7 @@ class Walk:
         assert life.store.free
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(EVENTS)
 def test_answers_are_those_of_lone_requests_whatever_is_stored_read_and_lost_meanwhile(
     events: list[tuple[str] | tuple[str, int, int, str]],

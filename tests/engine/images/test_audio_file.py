@@ -71,7 +71,7 @@ def test_a_file_out_of_bounds_is_refused_with_the_reason(data: bytes, why: str) 
         read_audio(data)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.sampled_from([wav(0.01), mp3(0.1)]), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=6))
 def test_any_damage_to_a_header_is_refused_or_bounded_by_the_bytes(file: bytes, changes: list[tuple[int, int]]) -> None:
     damaged = bytearray(file)

@@ -68,7 +68,7 @@ def test_files_are_private_whatever_the_umask_and_say_neither_salt_nor_tokens_in
     assert b"salt" not in file.read_bytes()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_a_file_with_any_bit_turned_is_a_miss_and_goes(
     tmp_path_factory: pytest.TempPathFactory, place: float, bit: int, folder_of: Callable[..., CellFolder]

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_client.carctl.config.card_toml import CardToml, ConfigUnwritable, config_path
@@ -58,7 +58,6 @@ FILES = st.builds(
 NAMES = st.one_of(st.sampled_from(["new", "a.b", "SmolLM2 135M", 'quo"te', "日本"]), st.text(min_size=1, max_size=8))
 
 
-@settings(deadline=None)  # the first example imports tomlkit
 @given(text=FILES, name=NAMES, use=st.booleans())
 def test_a_change_keeps_every_line_in_its_order_and_the_meaning_of_all_else(
     text: str, name: str, use: bool, tmp_path_factory: pytest.TempPathFactory
@@ -220,7 +219,6 @@ HTTP = st.sampled_from(
 )
 
 
-@settings(deadline=None)  # likewise
 @given(
     door=HTTP,
     text=FILES,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_client.carctl.launch.apps import APPS, AppTarget, path_of, quoted
@@ -171,7 +171,6 @@ def is_kept(old: Any, new: Any, now: Any) -> bool:
     return bool(now == new)
 
 
-@settings(deadline=None)
 @given(others=st.dictionaries(st.text(max_size=5), DATA), name=st.sampled_from(["opencode", "zed", "aider"]), near=DATA)
 def test_merging_into_json_keeps_all_other_members_and_twice_changes_nothing(
     others: dict[str, Any], name: str, near: Any
@@ -201,7 +200,6 @@ TOML = st.lists(
 ).map("".join)
 
 
-@settings(deadline=None)
 @given(head=st.sampled_from(["", "# Mine.\nmodel = 'gpt'\n\n"]), tables=TOML)
 def test_merging_into_toml_keeps_comments_and_all_other_members(head: str, tables: str) -> None:
     old, new = head + tables, content("codex")
