@@ -1,6 +1,6 @@
 """Models: the entries that the daemon can serve, their state, and the facts of a model's file."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Struct, field
 
@@ -8,6 +8,8 @@ from car_protocol.capacity import ModelState, Offer, Pressure
 from car_protocol.conversation import ReasoningMode
 from car_protocol.envelope import Id
 from car_protocol.meta import Params, note
+
+MemoryKind = Literal["attention", "windows", "hybrid", "recurrent"]
 
 
 class Defaults(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,6 +87,16 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     embedding_length: int
     block_count: int
     vocabulary: int | None
+    memory: Annotated[
+        MemoryKind | None,
+        note(
+            "what a sequence keeps of its tokens, which decides where a prompt goes on: cells of all, also of the last "
+            "ones alone in some layers, cells and states, or states alone"
+        ),
+    ] = None
+    unused_layers: Annotated[
+        int, note("of `block_count`: layers that guess further tokens (MTP), which are in the file and not used")
+    ] = 0
     parts: Annotated[int, note("files of a model that is split")]
     warnings: Annotated[
         list[str], note("parts of the header that this version does not support; an engine tries the file all the same")

@@ -79,6 +79,8 @@ FILE: dict[str, Any] = {
     "embedding_length": 4096,
     "block_count": 32,
     "vocabulary": 32000,
+    "memory": "hybrid",
+    "unused_layers": 1,
     "parts": 2,
     "warnings": ["tensor type 77 is unknown to this version (1 of 9 tensors)"],
     "chat_template": "{% for message in messages %}\n\x1b[31m{{ message }}\n{% endfor %}\n",

@@ -967,6 +967,16 @@ export interface ModelFile {
   embedding_length: number;
   block_count: number;
   vocabulary: number | null;
+  /**
+   * what a sequence keeps of its tokens, which decides where a prompt goes on: cells of all, also
+   * of the last ones alone in some layers, cells and states, or states alone
+   */
+  memory?: "attention" | "hybrid" | "recurrent" | "windows" | null;
+  /**
+   * of `block_count`: layers that guess further tokens (MTP), which are in the file and not used
+   * Default 0.
+   */
+  unused_layers?: number;
   /** files of a model that is split */
   parts: number;
   /** parts of the header that this version does not support; an engine tries the file all the same */

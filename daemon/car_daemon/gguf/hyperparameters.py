@@ -1,10 +1,12 @@
 """The sizes that a model file declares for its architecture, their bounds, and the tables of its vocabulary."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from car_daemon.gguf.header import Array, BoundedReader, Header, Value
 from car_daemon.gguf.invalid import Flaw, InvalidModel, refuse
+from car_protocol.models import MemoryKind
 
 _LAYERS = 512
 _F32_BYTES = 4
@@ -36,6 +38,8 @@ _BOUNDS = {
 _EPSILONS = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon")
 # Architectures that llama.cpp gives sliding windows without the key.
 _WINDOWED = ("exaone4", "gemma2", "llama4")
+# Where the keys of states begin.
+_STATES = ("ssm.", "wkv.", "shortconv.", "kda.")
 _WITHIN_BLOCKS = ("nextn_predict_layers", "posnet.block_count", "convnext.block_count")
 _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 
@@ -101,6 +105,18 @@ class Hyperparameters:
     def masks(self) -> int:
         """Return the attention masks of a batch: layers with a sliding window have one beside that of the others."""
         return 2 if self.architecture in _WINDOWED or self.most("attention.sliding_window") else 1
+
+    def memory(self) -> MemoryKind | None:
+        """Return what a sequence keeps of its tokens; None for an embedder, which keeps nothing."""
+        if self.value("attention.causal") is False:
+            return None
+        if any(self.value(name) for name in self._names() if name.startswith(_STATES)):
+            return "hybrid" if any(self.attention().kv_heads) else "recurrent"
+        return "windows" if self.masks() > 1 else "attention"
+
+    def _names(self) -> Iterator[str]:
+        own = f"{self.architecture}."
+        return (key.removeprefix(own) for key in self.header.values if key.startswith(own))
 
     def check(self) -> None:
         """Raise InvalidModel if a size is out of its bounds, or two sizes disagree."""

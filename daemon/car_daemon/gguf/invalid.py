@@ -41,6 +41,10 @@ class Flaw(StrEnum):
     ROPE = "the scaling of positions is unknown"
     ADAPTER = "the file is a LoRA adapter: name it in `adapters` of its model"
     PROJECTOR = "the file is a projector: name it as `projector` of its model"
+    DIFFUSION = "the model writes text by diffusion, which card does not serve"
+    TRANSLATES = "the model is an encoder with or without a decoder, which card does not serve"
+    DRAFTS = "the model guesses for another model and writes nothing by itself, which card does not serve"
+    SOUNDS = "the model writes sound, which card does not serve"
     NO_ADAPTER = "the file is not a LoRA adapter"
     NO_PROJECTOR = "the file is not a projector"
 

@@ -11,6 +11,7 @@ from car_daemon.gguf.header import BoundedReader, Header, read_header
 from car_daemon.gguf.hyperparameters import Attention, Hyperparameters, check_vocabulary
 from car_daemon.gguf.invalid import Flaw, InvalidModel, refuse
 from car_daemon.gguf.tensors import check_tensors, count_parameters, embedding_bytes, layer_weights, unknown_types
+from car_protocol.models import MemoryKind
 
 _NAME_CHARACTERS = 64
 # Errors that are not caused by the file.
@@ -18,6 +19,14 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 # llama.cpp's name for the architecture of all projectors.
 _PROJECTORS = "clip"
 _ADAPTERS = "adapter"
+# Architectures that llama.cpp knows and card does not serve. Loaded, a model that writes by diffusion returns vectors that
+# mean nothing.
+_UNSERVED = {
+    **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), Flaw.DIFFUSION),
+    **dict.fromkeys(("t5", "t5encoder"), Flaw.TRANSLATES),
+    **dict.fromkeys(("dflash", "eagle3", "gemma4-assistant"), Flaw.DRAFTS),
+    "wavtokenizer-dec": Flaw.SOUNDS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class HeaderFacts:
     layers: tuple[tuple[int, int, int], ...]  # number, bytes of all weights, and of the experts among them
     embedding_bytes: int
     masks: int  # of attention in one batch
+    memory: MemoryKind | None  # None for a later part of a split model
+    unused_layers: int
 
 
 def check(path: Path) -> HeaderFacts:
@@ -53,6 +64,8 @@ def check(path: Path) -> HeaderFacts:
         architecture = _architecture(header)
         refuse(Flaw.PROJECTOR, when=architecture == _PROJECTORS)
         refuse(Flaw.ADAPTER, when=_text(header, "general.type") == _ADAPTERS)
+        if (unserved := _UNSERVED.get(architecture or "")) is not None:
+            raise InvalidModel(unserved, architecture)
         sizes = Hyperparameters(header, reader, architecture or "")
         sizes.check()
         # llama.cpp aborts at a position beyond such a table.
@@ -73,6 +86,8 @@ def check(path: Path) -> HeaderFacts:
             layers=layer_weights(header),
             embedding_bytes=embedding_bytes(header),
             masks=sizes.masks(),
+            memory=None if architecture is None else sizes.memory(),
+            unused_layers=sizes.most("nextn_predict_layers"),
             warnings=tuple(
                 f"tensor type {type} is unknown to this version ({count} of {len(header.tensors)} tensors)"
                 for type, count in unknown_types(header).items()

@@ -32,7 +32,7 @@ TEMPLATE_BYTES = 1 << 17
 _DECIDING = frozenset({"openjev", "lev", "nimble"})
 _RANKS = 4  # llama.cpp's number of that pooling
 # Architectures without a cache of cells beside all those of the BERT family.
-_CACHELESS = frozenset({"gemma-embedding", "wavtokenizer-dec", "dream", "llada", "llada-moe", "rnd1"})
+_CACHELESS = frozenset({"gemma-embedding"})
 # The tokens before, after and in place of the missing middle: their keys, and the texts by which llama.cpp finds them.
 _FILL: dict[tuple[str, ...], frozenset[bytes]] = {
     keys: frozenset(text.encode() for text in texts)
@@ -202,6 +202,8 @@ def inspect(settings: ModelSettings) -> Inspected:
             embedding_length=first.embedding_length,
             block_count=first.block_count,
             vocabulary=first.vocabulary,
+            memory=first.memory,
+            unused_layers=first.unused_layers,
             parts=first.parts,
             warnings=[warning for each in facts for warning in each.warnings],
             chat_template=template,

@@ -159,7 +159,8 @@ class LlamaModel:
             raise failures[0]
         if not self.handle:
             raise _failure(logged)
-        if not binding.llama_model_has_decoder(self.handle) or binding.llama_model_has_encoder(self.handle):
+        decodes = binding.llama_model_has_decoder(self.handle) and not binding.llama_model_has_encoder(self.handle)
+        if not decodes or binding.llama_model_is_diffusion(self.handle):
             raise OutOfReach("the model cannot generate text")
         self.computes_on: DeviceKind = "gpu" if params.n_gpu_layers else "cpu"
         self.vocab = binding.llama_model_get_vocab(self.handle)

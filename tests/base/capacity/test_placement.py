@@ -186,6 +186,8 @@ def headers(layers: list[tuple[int, int]], kv_heads: tuple[int, ...], **more: An
         layers=tuple((number, *sizes) for number, sizes in enumerate(layers)),
         embedding_bytes=facts["embedding"],
         masks=facts.get("masks", 1),
+        memory="attention",
+        unused_layers=0,
     )
 
 

@@ -166,6 +166,10 @@ FAULTS: list[tuple[str, bytes, Flaw]] = [
     ("layers past the blocks", model(llama__nextn_predict_layers=u32(3)).bytes(), Flaw.HYPERPARAMETER),
     ("a projector", model(general__architecture=text("clip")).bytes(), Flaw.PROJECTOR),
     ("an adapter", model(general__type=text("adapter")).bytes(), Flaw.ADAPTER),
+    ("diffusion", model(general__architecture=text("llada")).bytes(), Flaw.DIFFUSION),
+    ("an encoder with a decoder", model(general__architecture=text("t5")).bytes(), Flaw.TRANSLATES),
+    ("a draft alone", model(general__architecture=text("eagle3")).bytes(), Flaw.DRAFTS),
+    ("a writer of sound", model(general__architecture=text("wavtokenizer-dec")).bytes(), Flaw.SOUNDS),
     ("an unknown scaling", model(llama__rope__scaling__type=text("mine")).bytes(), Flaw.ROPE),
 ]
 

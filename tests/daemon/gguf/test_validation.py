@@ -4,6 +4,7 @@ import errno
 import os
 import tracemalloc
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from car_daemon.gguf.hyperparameters import Attention
 from car_daemon.gguf.invalid import Flaw, InvalidModel
 from car_daemon.gguf.validation import HeaderFacts, check
 from tests.daemon.gguf.faults import FAULTS, UNUSUAL
-from tests.daemon.gguf.files import F32, I32, Gguf, model, numbers, strings, tensor, u32
+from tests.daemon.gguf.files import F32, I32, Gguf, model, numbers, strings, tensor, text, u32
 from tests.pace import cpu_time
 from tools.hostile_models.mutations import mutate
 
@@ -54,6 +55,10 @@ def test_an_unusual_file_is_valid(tmp_path: Path, file: Gguf) -> None:
         (
             model(tokenizer__ggml__bos_token_id=u32(4)),
             "a special token is not in the vocabulary: it is 4 of 4",
+        ),
+        (
+            model(general__architecture=text("rnd1")),
+            "the model writes text by diffusion, which card does not serve: rnd1",
         ),
     ],
 )
@@ -100,7 +105,32 @@ def test_the_facts_of_the_built_in_model() -> None:
         layers=tuple((number, 227_328, 0) for number in range(4)),
         embedding_bytes=1024 * 128 // 32 * 34,
         masks=1,
+        memory="attention",
+        unused_layers=0,
     )
+
+
+@pytest.mark.parametrize(
+    ("generated", "memory"),
+    [
+        ("sliding.generate_sliding", "windows"),
+        ("recurrent.generate_recurrent", "recurrent"),
+        ("hybrid.generate_short_convolution", "hybrid"),
+        ("hybrid.generate_delta_net", "hybrid"),
+        ("hybrid.generate_mamba2_hybrid", "hybrid"),
+    ],
+)
+def test_a_header_says_what_a_sequence_keeps(tmp_path: Path, generated: str, memory: str) -> None:
+    pytest.importorskip("gguf")
+    module, function = generated.split(".")
+    generate = getattr(import_module(f"tools.random_models.{module}"), function)
+    generate(tmp_path / "model.gguf")
+    assert check(tmp_path / "model.gguf").memory == memory
+
+
+def test_layers_that_guess_further_tokens_are_counted(tmp_path: Path) -> None:
+    facts = check(model(llama__nextn_predict_layers=u32(1)).write(tmp_path / "model.gguf"))
+    assert (facts.block_count, facts.unused_layers) == (2, 1)
 
 
 @pytest.mark.parametrize("type", ["f16", "q8_0", "q4_0"])

@@ -7,9 +7,16 @@ from msgspec.structs import asdict
 from car_client.carctl.hub.folder import file_advice
 from car_client.carctl.terminal.text import bytes_text, clipped, mib_text, one_line, visible
 from car_client.results import ModelDetails
-from car_protocol.models import ArraySize, DeviceStatus, Estimate, ModelFile
+from car_protocol.models import ArraySize, DeviceStatus, Estimate, MemoryKind, ModelFile
 
 _INDENT = "  "
+# Where a prompt goes on that begins like an earlier one, by what a sequence keeps of its tokens.
+_KEEPS: dict[MemoryKind, str] = {
+    "attention": "cells of all tokens: a prompt goes on after any token",
+    "windows": "cells, in some layers of the last tokens alone: a prompt goes on at marks",
+    "hybrid": "cells and states: a prompt goes on at marks",
+    "recurrent": "states alone: a prompt goes on at marks",
+}
 # Formats of the weights, by llama.cpp's numbers.
 _FORMATS = {
     0: "F32",
@@ -75,12 +82,8 @@ def _figures(details: ModelDetails) -> dict[str, str]:
     shown = {"model": f"{model.name} (default)" if model.default else model.name, "state": state, "file": model.path}
     if details.why is not None:
         shown["but"] = f"{details.why}; {file_advice(model)}"
-    if file := details.file:
-        vocabulary = f", a vocabulary of {file.vocabulary:,}" if file.vocabulary is not None else ""
-        layers = f"{file.block_count} layers of {file.embedding_length:,}"
-        shown |= {"holds": _holds(file), "trained for": f"{file.context_length:,} tokens; {layers}{vocabulary}"}
-        if file.warnings:
-            shown["warnings"] = "; ".join(file.warnings)
+    if details.file:
+        shown |= _file_figures(details.file)
     lists = {"can": model.can, **_syntax(details.file), "aliases": model.aliases}
     shown |= {name: ", ".join(values) for name, values in lists.items() if values}
     given = {name: value for name, value in asdict(model.defaults).items() if value is not None}
@@ -97,6 +100,19 @@ def _figures(details: ModelDetails) -> dict[str, str]:
         shown["fits"] = _fits(estimate)
     if details.devices:
         shown["on GPUs"] = "; ".join(map(device_text, details.devices)) + experts_text(details.host_experts)
+    return shown
+
+
+def _file_figures(file: ModelFile) -> dict[str, str]:
+    layers = f"{file.block_count} layers of {file.embedding_length:,}"
+    if file.unused_layers:
+        layers += f", of which {file.unused_layers} (MTP) not used"
+    vocabulary = f", a vocabulary of {file.vocabulary:,}" if file.vocabulary is not None else ""
+    shown = {"holds": _holds(file), "trained for": f"{file.context_length:,} tokens; {layers}{vocabulary}"}
+    if file.memory is not None:
+        shown["keeps"] = _KEEPS[file.memory]
+    if file.warnings:
+        shown["warnings"] = "; ".join(file.warnings)
     return shown
 
 

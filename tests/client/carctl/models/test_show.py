@@ -16,7 +16,8 @@ model          guide (default)
 state          ready on cpu, 4 at once, 2,048 tokens each
 file           /models/guide.gguf
 holds          llama, 7,000,000,000 parameters, Q4_K_M, in 2 files
-trained for    131,072 tokens; 32 layers of 4,096, a vocabulary of 32,000
+trained for    131,072 tokens; 32 layers of 4,096, of which 1 (MTP) not used, a vocabulary of 32,000
+keeps          cells and states: a prompt goes on at marks
 warnings       tensor type 77 is unknown to this version (1 of 9 tensors)
 can            chat
 tool_style     hermes
@@ -86,10 +87,11 @@ def test_what_a_loaded_model_has_of_its_gpus_is_shown_with_the_plan(daemon: Fake
 
 def test_a_file_that_says_little_is_shown_with_what_it_says(daemon: FakeDaemon) -> None:
     nothing = dict.fromkeys(("architecture", "file_type", "vocabulary", "chat_template"))
-    little: dict[str, Any] = {**nothing, "metadata": {}, "parts": 1}
+    little: dict[str, Any] = {**nothing, "memory": None, "unused_layers": 0, "metadata": {}, "parts": 1}
     page = shown(daemon, details(file=FILE | little))
     assert line(page, "holds") == "an unnamed architecture, 7,000,000,000 parameters, unknown format"
     assert line(page, "trained for") == "131,072 tokens; 32 layers of 4,096"
+    assert "\nkeeps " not in page
     assert page.endswith("\n\nmetadata\n\nno chat template\n")
 
 
