@@ -19,8 +19,8 @@ _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})
 # llama.cpp's name for the architecture of all projectors.
 _PROJECTORS = "clip"
 _ADAPTERS = "adapter"
-# Architectures that llama.cpp knows and card does not serve. Loaded, a model that writes by diffusion returns vectors that
-# mean nothing.
+# Architectures that llama.cpp knows and card does not serve. Loaded, a model that writes by diffusion returns vectors
+# that mean nothing.
 _UNSERVED = {
     **dict.fromkeys(("dream", "llada", "llada-moe", "rnd1"), Flaw.DIFFUSION),
     **dict.fromkeys(("t5", "t5encoder"), Flaw.TRANSLATES),
