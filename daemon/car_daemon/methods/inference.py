@@ -1,4 +1,4 @@
-"""Methods that run on models: generation, embedding and tokenization."""
+"""Methods that run on models: generation, decisions, embedding and tokenization."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

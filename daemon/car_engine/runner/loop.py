@@ -203,11 +203,11 @@ class EngineLoop:
         ended, self._running.ended = self._running.ended, 0
         if not (self._table.busy or self._texts.busy):
             return self._commands.gather(len(self._table.sequences), self._storing.wait_s)
-        streams = len(self._running.seats.generations)
-        if not (ended and streams):
+        others = len(self._running.seats.requests)
+        if not (ended and others):
             return self._commands.receive(wait=False)
-        # All streams together wait no longer than a request would for their decode.
-        return self._commands.follow(ended, self._step_s / streams)
+        # All others together wait no longer than a request would for their decode.
+        return self._commands.follow(ended, self._step_s / others)
 
     def turn(self, commands: list[Command]) -> None:
         """Apply commands, do one step and report it."""

@@ -16,7 +16,7 @@ from car_engine.runner.decision import Running
 class ParkedRequest:
     """A request between two leases; `saved` is None if its cells have to be computed again."""
 
-    generation: Running
+    running: Running
     prompt: abc.Sequence[int]
     prefix: Prefix | None
     adapters: AdapterSet
@@ -42,7 +42,7 @@ class ParkingLot:
         saved = sum(parked.saved is not None for parked in self._parked.values())
         return f"<ParkingLot parked={len(self._parked)} saved={saved}>"
 
-    def park(self, sequence: Sequence, generation: Running) -> None:
+    def park(self, sequence: Sequence, running: Running) -> None:
         """Keep a request; the caller empties its sequence."""
         saved = None
         number = sequence.number
@@ -53,8 +53,8 @@ class ParkingLot:
         if whole and not sequence.awaiting_turn and self._saves(sequence) and self._saved_cells.pin(size):
             saved = self._costs.saving(sequence.cells, lambda: self._context.save(number))
             assert len(saved) == size
-        self._parked[generation.key] = ParkedRequest(
-            generation=generation,
+        self._parked[running.key] = ParkedRequest(
+            running=running,
             prompt=sequence.prompt,
             prefix=sequence.prefix,
             adapters=sequence.adapters,
@@ -72,14 +72,14 @@ class ParkingLot:
 
     def restore(self, parked: ParkedRequest, sequence: Sequence) -> None:
         """Put a request back into a sequence that was started with its prompt."""
-        history = parked.generation.history
+        history = parked.running.history
         restored = parked.saved is not None and self._restored(sequence.number, parked.cells, parked.saved)
         self.counters["restored_tokens" if restored else "recomputed_tokens"] += parked.cells
         if restored:
             sequence.cells, sequence.next_token = parked.cells, parked.next_token
         elif history:
             # Its cells are computed again as a prompt: all sampled tokens but the one that comes next.
-            sequence.prompt = [*parked.prompt[: parked.generation.prompt_tokens], *history[:-1]]
+            sequence.prompt = [*parked.prompt[: parked.running.prompt_tokens], *history[:-1]]
         if history and sequence.next_token is None:
             sequence.known_token = history[-1]
 

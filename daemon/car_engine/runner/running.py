@@ -31,37 +31,35 @@ class RunningSequences:
         self._cache = cache
         self._sampling = sampling
         self._images = images
-        self.generations: dict[int, Running] = {}  # by sequence number
+        self.requests: dict[int, Running] = {}  # by sequence number
         self.sequences: dict[int, Sequence] = {}  # by request key
 
-    def take(
-        self, generation: Running, prompt: list[int], namespace: str | None, adapters: AdapterSet
-    ) -> Sequence | None:
+    def take(self, running: Running, prompt: list[int], namespace: str | None, adapters: AdapterSet) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none."""
-        grid = Grid(generation.prompt_tokens) if generation.reproducible else None
-        sequence = self._cache.start(prompt, namespace, adapters, grid, generation.tail)
+        grid = Grid(running.prompt_tokens) if running.reproducible else None
+        sequence = self._cache.start(prompt, namespace, adapters, grid, running.tail)
         if sequence is not None:
-            self.generations[sequence.number] = generation
-            self.sequences[generation.key] = sequence
-            if isinstance(generation, Generation):
-                self._sampling.join(sequence, generation.sampler)
+            self.requests[sequence.number] = running
+            self.sequences[running.key] = sequence
+            if isinstance(running, Generation):
+                self._sampling.join(sequence, running.sampler)
             else:
-                sequence.labels = generation.labels
+                sequence.labels = running.labels
         return sequence
 
     def leave(self, sequence: Sequence) -> tuple[Running, int]:
         """Separate a request from its sequence; return it, and its cached cells that were not reported yet."""
-        generation = self.generations.pop(sequence.number)
-        del self.sequences[generation.key]
-        self._images.cancel(generation.key)
+        running = self.requests.pop(sequence.number)
+        del self.sequences[running.key]
+        self._images.cancel(running.key)
         self._sampling.leave(sequence)
-        return generation, count_cached(sequence, generation)
+        return running, count_cached(sequence, running)
 
 
-def count_cached(sequence: Sequence, generation: Running) -> int:
+def count_cached(sequence: Sequence, running: Running) -> int:
     """Return the cells that the request did not have to compute since the last call."""
     cached, sequence.cached = sequence.cached, 0
-    generation.cached_tokens += cached
+    running.cached_tokens += cached
     return cached
 
 
@@ -151,9 +149,9 @@ class RunningRequests:
         self._image_commands = ImageCommands(self.seats, cache, images)
 
     def __repr__(self) -> str:
-        generations = self.seats.generations.values()
-        tokens = sum(len(generation.history) for generation in generations)
-        return f"<RunningRequests running={len(generations)} tokens={tokens} {self._parking!r}>"
+        running = self.seats.requests.values()
+        tokens = sum(len(each.history) for each in running)
+        return f"<RunningRequests running={len(running)} tokens={tokens} {self._parking!r}>"
 
     @property
     def counters(self) -> dict[str, float]:
@@ -201,8 +199,8 @@ class RunningRequests:
         sequence = self.seats.sequences.get(key)
         if sequence is None:
             return False
-        generation, _ = self.seats.leave(sequence)
-        self._parking.park(sequence, generation)
+        running, _ = self.seats.leave(sequence)
+        self._parking.park(sequence, running)
         self.cache.discard(sequence)
         return True
 
@@ -211,31 +209,31 @@ class RunningRequests:
         parked = self._parking.pop(key)
         if parked is None:
             return []
-        generation = parked.generation
-        sequence = self.seats.take(generation, list(parked.prompt), None, parked.adapters)
+        running = parked.running
+        sequence = self.seats.take(running, list(parked.prompt), None, parked.adapters)
         if sequence is None:
-            return [_refused(generation, self._clock())]
-        self._let_guess(sequence, generation, [*parked.prompt[: generation.prompt_tokens], *generation.history])
+            return [_refused(running, self._clock())]
+        self._let_guess(sequence, running, [*parked.prompt[: running.prompt_tokens], *running.history])
         self._parking.restore(parked, sequence)
         self.cache.resumed(sequence, parked.prefix)
-        self._hold(sequence, generation)
-        self._images.request(key, generation.owner, generation.images, sequence)
+        self._hold(sequence, running)
+        self._images.request(key, running.owner, running.images, sequence)
         return []
 
     def halt(self, key: int, *, deadline: bool) -> list[RequestUpdate]:
         """End a running or parked request; empty if the key is unknown."""
         sequence = self.seats.sequences.get(key)
         if sequence is not None:
-            generation = self.seats.generations[sequence.number]
-            return [self._end(sequence, generation.finish("deadline") if deadline else NOTHING)]
+            running = self.seats.requests[sequence.number]
+            return [self._end(sequence, running.finish("deadline") if deadline else NOTHING)]
         parked = self._parking.pop(key)
         if parked is None:
             return []
-        generation = parked.generation
-        output = generation.finish("deadline") if deadline else NOTHING
-        generation.close()
-        end = generation.end(self._clock())
-        return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, generation.extras(output), end)]
+        running = parked.running
+        output = running.finish("deadline") if deadline else NOTHING
+        running.close()
+        end = running.end(self._clock())
+        return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, running.extras(output), end)]
 
     def handle_images(self, command: EncodeAhead | Encoded | Forget) -> list[RequestUpdate]:
         """Apply what is new about the images of a request; returns its end if they could not be encoded."""
@@ -247,7 +245,7 @@ class RunningRequests:
         now = self._clock()
         updates: list[RequestUpdate] = []
         for chunk in outcome.prefilled:
-            running = self.seats.generations[chunk.sequence.number]
+            running = self.seats.requests[chunk.sequence.number]
             if isinstance(running, Decision):
                 running.computed += chunk.length
             if chunk.sequence.remaining:
@@ -255,11 +253,11 @@ class RunningRequests:
                 cached = count_cached(chunk.sequence, running)
                 updates.append(RequestUpdate(running.key, chunk.sequence.number, "", 0, done, cached=cached))
         # A guess can bring several tokens, of which one may end the request.
-        generations = self.seats.generations
+        requests = self.seats.requests
         updates += [
             self._push(found, token, now)
             for token in outcome.sampled
-            if isinstance(found := generations.get(token.sequence.number), Generation)
+            if isinstance(found := requests.get(token.sequence.number), Generation)
         ]
         updates += [self._read(sequence, figures) for sequence, figures in outcome.read]
         updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
@@ -279,7 +277,7 @@ class RunningRequests:
 
     def _read(self, sequence: Sequence, figures: list[float]) -> RequestUpdate:
         """Report the labels at the end of a prompt, and go on to the next behind the same prefix."""
-        decision = self.seats.generations[sequence.number]
+        decision = self.seats.requests[sequence.number]
         assert isinstance(decision, Decision)
         done, cached = decision.done(sequence.cells), count_cached(sequence, decision)
         decision.read()
@@ -315,26 +313,26 @@ class RunningRequests:
         fault: Fault | None = None,
     ) -> RequestUpdate:
         """End a request with its last output and token; its cells stay for others, unless the decode failed."""
-        generation, cached = self.seats.leave(sequence)
-        end = generation.end(self._clock(), fault=fault)
-        done = generation.done(sequence.cells)
+        running, cached = self.seats.leave(sequence)
+        end = running.end(self._clock(), fault=fault)
+        done = running.done(sequence.cells)
         if fault == "decode":
             self.cache.discard(sequence)
         else:
-            if isinstance(generation, Decision) and sequence.cells > generation.prefix_tokens:
-                self.cache.go_back(sequence, generation.prefix_tokens)
-            self.cache.retire(sequence, generation.history)
-        generation.close()
+            if isinstance(running, Decision) and sequence.cells > running.prefix_tokens:
+                self.cache.go_back(sequence, running.prefix_tokens)
+            self.cache.retire(sequence, running.history)
+        running.close()
         count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
-        extra = generation.extras(output, token, logprob)
-        return RequestUpdate(generation.key, sequence.number, output.text, count, done, extra, end, cached)
+        extra = running.extras(output, token, logprob)
+        return RequestUpdate(running.key, sequence.number, output.text, count, done, extra, end, cached)
 
 
-def _refused(generation: Running, now: float) -> RequestUpdate:
+def _refused(running: Running, now: float) -> RequestUpdate:
     """Return the end of a request without a sequence: the gate leased more than this engine declared."""
-    generation.close()
-    end = generation.end(now, fault="lease")
-    return RequestUpdate(generation.key, NO_SEQUENCE, "", 0, 0, end=end)
+    running.close()
+    end = running.end(now, fault="lease")
+    return RequestUpdate(running.key, NO_SEQUENCE, "", 0, 0, end=end)
 
 
 def _unstarted(run: Run, fault: Fault) -> RequestUpdate:
