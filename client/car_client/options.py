@@ -101,6 +101,10 @@ class InferOptions(TypedDict, total=False):
     only on request, and is refused (1004, `lacks: thinking`) where it has no thoughts; `off` has it write none, or
     the fewest that its template allows.
     """
+    reasoning_tokens: int
+    """The most tokens of thoughts: a thought that would go on is closed there, as `reasoning: off` closes it, and the
+    answer follows; without effect on a model without thoughts. 0 or more.
+    """
     continue_last: bool
     """Go on in the last message, an assistant's text, and return only what follows it. Default False."""
     template_args: dict[str, Any]

@@ -4,7 +4,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -287,7 +287,11 @@ class EngineAssembly:
         width = 0 if loaded.senses.projector is None else loaded.senses.projector.width
         return RunningRequests(
             build_sampler=self._samplers.build,
-            tokens=AnswerTokens(loaded.vocabulary.ends, loaded.vocabulary.showing),
+            tokens=AnswerTokens(
+                loaded.vocabulary.ends,
+                loaded.vocabulary.showing,
+                partial(loaded.vocabulary.tokenize, add_special=False, parse_special=True),
+            ),
             cache=PrefixCache(
                 context,
                 table,

@@ -85,6 +85,13 @@ class GenerationOptions(Sampling, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None,
         note("the number of likeliest tokens that come with each token, by the model alone, before any sampler"),
     ] = None
+    reasoning_tokens: Annotated[
+        Annotated[int, Meta(ge=0, le=2**31 - 1)] | None,
+        note(
+            "the most tokens of thoughts: a thought that would go on is closed there, as `reasoning: off` closes it, "
+            "and the answer follows; without effect on a model without thoughts"
+        ),
+    ] = None
     return_tokens: Annotated[bool, note("return the answer's token ids too")] = False
     lora: Annotated[
         list[Lora], Meta(max_length=8, description="the model's adapters to apply, each with its scale")

@@ -70,7 +70,9 @@ class FakeClock:
 PIECES: Sequence[bytes] = (b"", *(bytes([97 + letter]) for letter in range(TOKENS - 1)))
 
 
-LETTERS = AnswerTokens(frozenset({END_TOKEN}), lambda _: PIECES)
+LETTERS = AnswerTokens(
+    frozenset({END_TOKEN}), lambda _: PIECES, lambda text: [ord(letter) - 96 for letter in text if letter.islower()]
+)
 
 
 class FakeSampler:
@@ -79,6 +81,8 @@ class FakeSampler:
     def __init__(self, logprobs: int | None = None, allowed: list[int] | None = None) -> None:
         self.logprobs = logprobs
         self.unconstrained = False
+        self.due: list[int] = []
+        self.ahead: int | None = None
         self.closed = False
         self._allowed = allowed
 
@@ -92,8 +96,13 @@ class FakeSampler:
         """The grammar is at its end."""
         return self.bound and not self.unconstrained and not self._allowed
 
+    def accept(self, token: int) -> None:
+        """Count a token that it did not choose."""
+
     def choose(self, logits: "Logits") -> int:
         """Return the grammar's next token; it fails at a negative one, and allows any token in reasoning."""
+        if self.due:
+            return self.due.pop(0)
         if self.unconstrained:
             return next_token(logits.history)
         assert self._allowed
@@ -379,6 +388,7 @@ def run_command(
     images: list[ImageSlot] | None = None,
     reproducible: bool = False,
     tail: int = 1,
+    reasoning_tokens: int | None = None,
 ) -> Run:
     """Return the frame that starts a request."""
     options = GenerationOptions(
@@ -389,6 +399,7 @@ def run_command(
         logprobs=logprobs,
         lora=[Lora(name, scale) for name, scale in adapters],
         reproducible=reproducible,
+        reasoning_tokens=reasoning_tokens,
     )
     tokens = array("i", prompt).tobytes()
     prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [], tail=tail)

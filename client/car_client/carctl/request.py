@@ -62,6 +62,7 @@ FLAGS = {
     "--reasoning": Flag(
         "reasoning", "whether the model thinks, and where its thoughts go", choices=get_args(ReasoningMode)
     ),
+    "--reasoning-tokens": Flag("reasoning_tokens", "the most tokens of thoughts, before the answer", "N", int),
     "--priority": Flag("priority", "throughput requests run after latency-critical ones", choices=get_args(Priority)),
     "--timeout-ms": Flag("timeout_ms", "a deadline over queue, prefill and decode", "MS", int),
     "--client": Flag("client", "a label for fairness and `carctl status`", "NAME"),

@@ -184,6 +184,11 @@ export interface InferParams {
    * sampler
    */
   logprobs?: number;
+  /**
+   * the most tokens of thoughts: a thought that would go on is closed there, as `reasoning: off`
+   * closes it, and the answer follows; without effect on a model without thoughts
+   */
+  reasoning_tokens?: number;
   /** return the answer's token ids too Default false. */
   return_tokens?: boolean;
   /** the model's adapters to apply, each with its scale */

@@ -52,13 +52,13 @@ _SIGNS: dict[ToolStyle, tuple[tuple[str, ...], ...]] = {
     "xlam": (("single JSON array",),),
     "llama3": (("<|python_tag|>",), ("<|python_start|>",), ("dictionary of argument name and its value",)),
 }
-_THINKING = (
+THINKING_TAGS = (
     Tags("<think>", "</think>"),
     Tags("[THINK]", "[/THINK]"),
     Tags("<seed:think>", "</seed:think>"),
     Tags("<mm:think>", "</mm:think>"),
     Tags("<think:opensource>", "</think:opensource>"),
-    Tags("<|START_THINKING|>", "<|END_THINKING|>"),
+    Tags("<|STARTTHINKING_TAGS|>", "<|END_THINKING|>"),
     Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
     Tags("<|channel>thought", "<channel|>"),
     Tags("<|inner_prefix|>", "<|inner_suffix|>"),
@@ -84,7 +84,7 @@ def tags_of(template: str) -> Tags | None:
     """Return the tags around the thoughts of models with this chat template, None without any."""
     if style_of(template) in _MESSAGES:
         return None
-    return next((tags for tags in _THINKING if _shows(template, tags)), None)
+    return next((tags for tags in THINKING_TAGS if _shows(template, tags)), None)
 
 
 def _in_order(template: str, texts: tuple[str, ...]) -> bool:

@@ -175,6 +175,8 @@ class Sampler:
         self._constraint = constraint
         self.bound = constraint is not None  # whether a grammar binds the answer, perhaps after a thought
         self.unconstrained = False  # inside a thought, which no grammar binds
+        self.due: list[int] = []  # tokens that come next, whatever the logits say
+        self.ahead: int | None = None  # the most tokens of a step; None without a bound
 
     @property
     def complete(self) -> bool:
@@ -201,6 +203,9 @@ class Sampler:
     def choose(self, logits: Logits) -> int:
         """Return and accept the next token that the constraint allows. Raises ConstraintError."""
         assert self._constraint is not None
+        if self.due:  # the end of a thought
+            self.accept(token := self.due.pop(0))
+            return token
         token = self._free_choice(logits)
         if self.unconstrained:
             # A thought may be any text but not the end: the text that the grammar requires is still to come.

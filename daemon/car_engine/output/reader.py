@@ -79,6 +79,11 @@ class ReasoningSplit:
         self._steps = self._read()
 
     @property
+    def may_think(self) -> bool:
+        """False once all further text is the answer."""
+        return not self._decided
+
+    @property
     def thinking(self) -> bool:
         """True from the end of the opening tag to the end of the closing tag."""
         return self._thinking
@@ -208,6 +213,12 @@ class OutputReader:
         """True inside reasoning."""
         split, calls = self._thinking, self._calls
         return (split is not None and split.thinking) or (calls is not None and calls.thinking)
+
+    @property
+    def may_think(self) -> bool:
+        """True inside reasoning, and if reasoning may come."""
+        split, calls = self._thinking, self._calls
+        return (split is not None and split.may_think) or (calls is not None and calls.may_think)
 
     def _read(self, text: str, *, ended: bool, cut: bool = False) -> Released:
         if self.ended:

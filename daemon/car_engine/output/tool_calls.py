@@ -122,6 +122,11 @@ class ToolCallReader:
         """True inside a message of reasoning."""
         return self._thinking
 
+    @property
+    def may_think(self) -> bool:
+        """True for families whose thoughts are messages: another one may always come."""
+        return self._family.header is not None and self._family.header.thought is not None
+
     def push(self, text: str) -> list[Part]:
         """Read a piece of the answer."""
         self._buffer.feed(text)

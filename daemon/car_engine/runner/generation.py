@@ -12,6 +12,7 @@ from car_engine.output.families import FAMILIES
 from car_engine.output.reader import OutputReader, ReasoningSplit, Released
 from car_engine.output.tool_calls import ToolCallReader
 from car_engine.runner.stepper import TokenSampler
+from car_engine.runner.thought_budget import ThoughtBudget, closing_text
 from car_protocol.answer import FinishReason, Logprob, Usage
 
 _BYTES = 12
@@ -35,11 +36,12 @@ class AnswerTokens(NamedTuple):
     """The tokens of a model as its answers use them.
 
     `ends` end an answer; `showing` returns the bytes of every token, control tokens written out if their text is a
-    marker.
+    marker; `of` returns the tokens of a text, control tokens among them.
     """
 
     ends: frozenset[int]
     showing: Callable[[tuple[str, ...]], abc.Sequence[bytes]]
+    of: Callable[[str], list[int]]
 
 
 class Generation:
@@ -62,13 +64,17 @@ class Generation:
         self.owner = run.prepared.owner
         self.reproducible = options.reproducible
         self._started = now
-        self._reader = _reader(reading, options.stop, call_ids(run))
+        self._reader = reader_of(reading, options.stop, call_ids(run))
         self._plain = self._reader.plain and not sampler.bound  # only its length and an end token end it
         self.history: list[int] = []  # Sampled tokens.
         self.cached_tokens = 0  # Cells that did not have to be computed.
         self._first_token: float | None = None  # Its time.
         self.finish_reason: FinishReason | None = None
         sampler.unconstrained = self._reader.thinking
+        self._budget: ThoughtBudget | None = None
+        closing = closing_text(reading, bound=sampler.bound)
+        if options.reasoning_tokens is not None and closing is not None:
+            self._budget = ThoughtBudget(options.reasoning_tokens, tokens.of(closing), sampler, self._reader)
 
     def push(self, token: int, now: float) -> Released:
         """Add a token that was sampled at `now` (seconds); return the output that it completes."""
@@ -80,6 +86,8 @@ class Generation:
         output = self._reader.push(self._pieces[token])
         if not self._plain:
             self.sampler.unconstrained = self._reader.thinking
+            if self._budget is not None:
+                self._budget.look()
             if self._reader.ended:
                 self.finish_reason = "stop"
                 return output
@@ -123,7 +131,8 @@ class Generation:
         )
 
 
-def _reader(reading: Reading, stops: list[str], call_id: Callable[[], str]) -> OutputReader:
+def reader_of(reading: Reading, stops: list[str], call_id: Callable[[], str]) -> OutputReader:
+    """Return the reader of an answer of this syntax, whose calls have ids by `call_id`."""
     thinking = None
     if reading.thinking:
         answer = FAMILIES[reading.tools].begins_answer if reading.tools is not None else ()

@@ -24,6 +24,12 @@ class TokenSampler(Protocol):
 
     logprobs: int | None
     unconstrained: bool
+    due: list[int]  # tokens that come next, whatever the logits say
+    ahead: int | None  # the most tokens of a step; None without a bound
+
+    def accept(self, token: int) -> None:
+        """Count a token that it did not choose."""
+        ...
 
     @property
     def bound(self) -> bool:
@@ -115,11 +121,19 @@ class SamplingTurns:
             sequence.await_turn()
             self.waiting[sequence.number] = sequence, self._rows.logits(row).copy()
             return None
-        token = self._rows.sample(sampler, row)
+        if sampler.due:
+            sampler.accept(token := sampler.due.pop(0))
+        else:
+            token = self._rows.sample(sampler, row)
         if sampler.logprobs is not None:
             return self._sampled(sequence, token, self._rows.logits(row))
         sequence.accept(token)
         return SampledToken(sequence, token, None)
+
+    def ahead(self, sequence: Sequence, count: int) -> int:
+        """Return how many of so many guessed tokens may be sampled in one step, after the token before them."""
+        most = self._samplers[sequence.number].ahead
+        return count if most is None else min(count, most - 1)
 
     def sample_waiting(self) -> tuple[list[SampledToken], list[Sequence]]:
         """Sample waiting rows while the budget lasts; return tokens, and sequences whose grammar failed."""
@@ -303,14 +317,15 @@ class Stepper:
     def _try(self, sequence: Sequence, row: int, outcome: Outcome) -> None:
         """Commit and sample the rows of a guess after a decoded row while it is right; the other cells are removed."""
         guess, sequence.guess, right = sequence.guess, [], 0
-        while right < len(guess) and sequence.next_token == guess[right]:
+        most = self._sampling.ahead(sequence, len(guess))
+        while right < most and sequence.next_token == guess[right]:
             right += 1
             sequence.commit(1)
             self._sample(sequence, row + right, outcome)
         self._context.cut(sequence.number, sequence.cells)
         if not guess:
             return
-        self.counters["lookup_tried"] += right + (right < len(guess))
+        self.counters["lookup_tried"] += right + (right < most)
         self.counters["lookup_right"] += right
 
     def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:

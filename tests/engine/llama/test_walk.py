@@ -69,7 +69,7 @@ class RealEngine:
             commands=Commands(),
             running=RunningRequests(
                 build_sampler=chains_of(vocabulary, context).build,
-                tokens=AnswerTokens(vocabulary.ends, vocabulary.showing),
+                tokens=AnswerTokens(vocabulary.ends, vocabulary.showing, lambda _: []),
                 cache=PrefixCache(
                     context,
                     self.table,
