@@ -66,7 +66,15 @@ def run(arguments: Sequence[str]) -> int:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     announce = partial(_announce, settings, [describe(each) for each in sockets])
     pool = DaemonPool(paths)
-    context = DoorContext(pool, Catalogue(pool), DoorMetrics(), Newest(), DaemonHealth(pool), CapacityFeed(pool))
+    context = DoorContext(
+        pool,
+        Catalogue(pool),
+        DoorMetrics(),
+        Newest(),
+        DaemonHealth(pool),
+        CapacityFeed(pool),
+        efforts=settings.efforts,
+    )
     door = Door(context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys))
     config = uvicorn.Config(
         door,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from car_client.door.keys import KeyRing, add_key
+from car_client.door.settings import EFFORTS
 from car_http.answering import Pace
 from car_http.app import Door
 from car_http.capacity_feed import CapacityFeed
@@ -151,7 +152,9 @@ class OfflineDoor:
         self.metrics = DoorMetrics()
         self.now = 0.0  # seconds, of the clock of its health
         health, feed = DaemonHealth(self.pool, lambda: self.now), CapacityFeed(self.pool)
-        context = DoorContext(self.pool, Catalogue(self.pool), self.metrics, Newest(), health, feed, pace or Pace())
+        context = DoorContext(
+            self.pool, Catalogue(self.pool), self.metrics, Newest(), health, feed, pace or Pace(), EFFORTS
+        )
         self._door = Door(context, rules or Rules(), KeyRing(keys), bodies)
 
     async def __aenter__(self) -> Self:

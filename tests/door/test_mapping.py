@@ -169,6 +169,38 @@ async def test_thoughts_are_requested_of_models_that_have_them(
         assert "reasoning" not in fake.params("infer")
 
 
+@pytest.mark.parametrize(
+    ("path", "more", "expected"),
+    [
+        (CHAT, {"thinking_budget_tokens": 7}, 7),
+        (CHAT, {"thinking_budget_tokens": -1, "reasoning_effort": "high"}, None),
+        (CHAT, {"reasoning_effort": "low"}, 1024),
+        (CHAT, {"reasoning_effort": "low", "thinking_budget_tokens": 7}, 7),
+        (CHAT, {"reasoning_effort": "none"}, None),
+        (CHAT, {"chat_template_kwargs": {"reasoning_effort": "minimal"}}, 256),
+        ("/v1/responses", {"input": "Hi", "reasoning": {"effort": "low"}}, 1024),
+        ("/v1/messages", {"max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 2048}}, 2048),
+        ("/v1/messages", {"max_tokens": 1, "output_config": {"effort": "low"}}, 1024),
+        ("/api/chat", {"think": "low", "stream": False}, 1024),
+        ("/api/chat", {"think": True, "stream": False}, None),
+        ("/api/chat", {"think": True, "stream": False, "card": {"reasoning_tokens": 7}}, 7),
+    ],
+)
+async def test_thoughts_are_bounded_by_a_budget_or_by_their_effort(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, more: dict[str, Any], expected: int | None
+) -> None:
+    fake.answers["models/list"] = {"models": [model(can=("chat", "thinking"))]}
+    assert (await offline.post(path, HELLO | more)).status == 200
+    assert fake.params("infer").get("reasoning_tokens") == expected
+
+
+async def test_a_count_of_tokens_has_no_budget(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.answers["tokenize"] = {"count": 3}
+    body = HELLO | {"max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 2048}}
+    assert (await offline.post("/v1/messages/count_tokens", body)).status == 200
+    assert "reasoning_tokens" not in fake.params("tokenize")
+
+
 async def test_the_newest_request_of_a_key_cancels_the_older_one(offline: OfflineDoor, fake: FakeDaemon) -> None:
     fake.silent_after = 1
     body = HELLO | {"stream": True, "card": {"supersede": "editor-1"}}

@@ -37,6 +37,9 @@ _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
 HostName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")]
 Origin = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9+.-]*://[^\s/*]+\Z")]
 
+# A promise: `low` thinks for at most a minute at 17 tokens a second, and `minimal` for a quarter of that.
+EFFORTS = {"minimal": 256, "low": 1024}
+
 
 class SettingsError(CardError):
     """The settings cannot be used; the message names the key and says what to do."""
@@ -57,6 +60,10 @@ class HttpTable(Struct, frozen=True, forbid_unknown_fields=True):
     no_key: Annotated[
         bool, note("true serves the ports without a key: every user and program of this machine may use them")
     ] = False
+    efforts: Annotated[
+        dict[str, Annotated[int, Meta(ge=0)]],
+        note("the most tokens of thoughts by effort (`reasoning_effort`, `think`, ...); other efforts have no bound"),
+    ] = msgspec.field(default_factory=lambda: dict(EFFORTS))
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -67,6 +74,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     origins: frozenset[str]
     keys: Path
     no_key: bool
+    efforts: Mapping[str, int] = msgspec.field(default_factory=lambda: EFFORTS)
 
     @property
     def ports(self) -> tuple[Loopback, ...]:
@@ -101,6 +109,7 @@ def load_settings(
         origins=frozenset(table.origins),
         keys=Path(table.keys).expanduser() if table.keys else keys_path(env),
         no_key=no_key or table.no_key,
+        efforts=table.efforts,
     )
 
 

@@ -98,3 +98,4 @@ class Own(Struct, kw_only=True, forbid_unknown_fields=True):
     lora: Annotated[list[Lora] | None, note("adapters of the model")] = None
     lenient: Annotated[bool | None, note("leave out keywords of a schema that cannot be enforced")] = None
     client: Annotated[str | None, note("a label")] = None
+    reasoning_tokens: Annotated[int | None, note("the most tokens of thoughts")] = None

@@ -26,6 +26,7 @@ from car_http.dialects.openai_parts import PRIORITIES
 from car_http.dialects.vendor_tools import each_once, vendor_problem, vendor_tool
 from car_http.problems import bad
 from car_protocol.infer import MAX_ANSWERS
+from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
 NAMES = {
@@ -37,6 +38,7 @@ NAMES = {
     "priority": ("service_tier",),
     "logprobs": ("top_logprobs", "logprobs"),
     "reasoning": ("reasoning_effort",),
+    "reasoning_tokens": ("thinking_budget_tokens",),
     "continue_last": ("continue_final_message",),
 }
 _REFUSED = {
@@ -148,6 +150,7 @@ class ChatRequest(Sampled, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: int | None = None
     reasoning_effort: str | None = None
+    thinking_budget_tokens: Annotated[int | None, note("the most tokens of thoughts; -1: no bound")] = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
@@ -309,7 +312,8 @@ def _reasoning(request: ChatRequest) -> dict[str, Any]:
     effort = request.reasoning_effort
     if effort is not None and effort != _OFF:
         arguments.setdefault("reasoning_effort", effort)
-    return thoughts(effort) | given(template_args=arguments or None)
+    budget = request.thinking_budget_tokens
+    return thoughts(effort) | given(template_args=arguments or None, reasoning_tokens=None if budget == -1 else budget)
 
 
 def thoughts(effort: str | None) -> dict[str, Any]:

@@ -34,6 +34,7 @@ class DoorContext(Struct, frozen=True):
     health: DaemonHealth
     capacity: CapacityFeed
     pace: Pace = Pace()
+    efforts: Mapping[str, int] = {}  # the most tokens of thoughts by effort
 
     async def model(self, name: str | None) -> Model:
         """Return a model's entry, the default one without a name; raises Problem and CardError."""
@@ -100,6 +101,7 @@ def generation(read: Callable[[R, Caller], Job]) -> Handler[R]:
 
 async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     """Answer a translated request with the model that it names, or the default one."""
+    bound_thoughts(job.params, door.efforts)
     job.params.update(packed(job.params))
     if job.left_out:
         _LOG.info("left out of a request, because only its vendor's servers have it: %s", ", ".join(job.left_out))
@@ -108,6 +110,13 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     with named_as_sent(job.members):
         await fit_to_model(door, job.params, any_model=job.any_model)
         await answer(door.pool, door.newest, job, exchange, door.pace)
+
+
+def bound_thoughts(params: dict[str, Any], efforts: Mapping[str, int]) -> None:
+    """Bound the thoughts of a request with an effort, unless it has a bound of its own."""
+    effort = params.get("template_args", {}).get("reasoning_effort")
+    if isinstance(effort, str) and effort in efforts:
+        params.setdefault("reasoning_tokens", efforts[effort])
 
 
 @contextmanager

@@ -31,6 +31,7 @@ NAMES = {
     "json_schema": ("output_format", "output_config.format"),
     "template_args": ("output_config.effort",),
     "reasoning": ("thinking",),
+    "reasoning_tokens": ("thinking.budget_tokens",),
     "session": ("metadata.user_id",),
     "continue_last": ("messages",),
 }
@@ -87,6 +88,7 @@ class Thinking(Struct, kw_only=True):
     """Whether the model thinks."""
 
     type: Annotated[str, note("enabled, disabled or adaptive")]
+    budget_tokens: Annotated[int | None, note("the most tokens of thoughts")] = None
 
 
 class Metadata(Struct, kw_only=True):
@@ -143,7 +145,11 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     stream = bool(request.stream)
     session = request.metadata.user_id if request.metadata else None
     params = prompt_params(request) | same_named(request, ("temperature", "top_p")) | top_k_params(request.top_k)
-    params |= given(max_tokens=request.max_tokens, stop=request.stop_sequences or None)
+    params |= given(
+        max_tokens=request.max_tokens,
+        stop=request.stop_sequences or None,
+        reasoning_tokens=request.thinking.budget_tokens if request.thinking else None,
+    )
     params |= _choice(request.tool_choice, offered="tools" in params, left_out=_left_out(request.tools))
     if "tools" in params and request.tool_choice and request.tool_choice.disable_parallel_tool_use:
         params["parallel_tool_calls"] = False
