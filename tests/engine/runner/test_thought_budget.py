@@ -83,20 +83,25 @@ def budget_of(most: int, reader: OutputReader) -> tuple[FakeSampler, Callable[[s
     return sampler, read
 
 
+def state(sampler: FakeSampler) -> tuple[int | None, list[int]]:
+    """Return the most tokens of the next step, and the tokens that come next."""
+    return sampler.ahead, sampler.due
+
+
 def test_a_step_has_no_more_guessed_tokens_than_may_be_thought() -> None:
     sampler, read = budget_of(4, reader_of(Reading(Tags("<a>", "</a>")), [], lambda: ""))
-    assert sampler.ahead == 4
+    assert state(sampler) == (4, [])
     read("<a>")
-    assert (sampler.ahead, sampler.due) == (4, [])
+    assert state(sampler) == (4, [])
     for left in (3, 2, 1):
         read("word")
-        assert (sampler.ahead, sampler.due) == (left, [])
+        assert state(sampler) == (left, [])
     read("word")
-    assert (sampler.ahead, sampler.due) == (1, [1, 2])
+    assert state(sampler) == (1, [1, 2])
     sampler.due.clear()
     read("</a>")
     read("text")
-    assert (sampler.ahead, sampler.due) == (None, [])
+    assert state(sampler) == (None, [])
 
 
 @pytest.mark.parametrize("tags", THINKING_TAGS, ids=lambda tags: tags.open)
