@@ -8,7 +8,8 @@ ROOT = Path(__file__).parents[2]
 # A sentence with more words has to be read twice.
 LONGEST = 35
 # `ones`, `those` and `of which` stand for nouns that the reader has to look for, `where` for `if` or `when`.
-_RIDDLES = re.compile(r"\b(ones|those|of which|where)\b", re.IGNORECASE)
+# A question may begin with "Where".
+_RIDDLES = re.compile(r"\b([Oo]nes|[Tt]hose|of which|where)\b")
 _BLOCKS = re.compile(
     r"^(```|~~~).*?^\1$|<!-- table: .*?<!-- end -->|<!--.*?-->|^---\n.*?^---$", re.MULTILINE | re.DOTALL
 )
@@ -36,7 +37,7 @@ def sentences(page: Path) -> list[Sentence]:
     """Return the sentences of a page: its code and generated tables left out, each cell of a table by itself."""
     found = []
     for paragraph in _paragraphs(_BLOCKS.sub("\n", page.read_text(encoding="utf-8"))):
-        for text in _ENDS.split(_MARKUP.sub(lambda link: link[1] or "code", paragraph)):
+        for text in _ENDS.split(_MARKUP.sub(lambda link: link[1] or "Code", paragraph)):
             words = len(_WORD.findall(text))
             if words:
                 found.append(Sentence(page, " ".join(text.split()), words))
