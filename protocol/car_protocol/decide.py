@@ -191,16 +191,18 @@ def _check(path: str, question: Question) -> None:
             for index, option in enumerate(options):
                 if (first := seen.setdefault((type(option.value), option.value), index)) != index:
                     raise ValueError(
-                        f"`{path}.options[{index}].value`: is the value of options[{first}] too: leave one out"
+                        f"`{path}.options[{index}].value`: is the value of option {first} too: leave one out"
                     )
                 _check_json(f"{path}.options[{index}].description", option.description)
         case Score(levels=levels):
             _check_count(f"{path}.levels", len(levels), "levels", MAX_LEVELS, "merge neighbours")
             for index, level in enumerate(levels):
+                if level.label is None:
+                    raise ValueError(f"`{path}.levels[{index}].label`: is null: describe the level")
                 _check_json(f"{path}.levels[{index}].label", level.label)
         case Predicate(true=true, false=false):
-            if question.instructions is None and true is None and false is None:
-                raise ValueError(f"`{path}.instructions`: is absent: give it, or describe `true` or `false`")
+            if question.instructions in (None, "") and true is None and false is None:
+                raise ValueError(f"`{path}.instructions`: is empty: ask something, or describe `true` or `false`")
             _check_json(f"{path}.true", true)
             _check_json(f"{path}.false", false)
             return

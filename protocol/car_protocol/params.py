@@ -20,7 +20,8 @@ def with_choices(why: str, kind: Any, path: str) -> str:
     if why.startswith(_ENUM):
         choices = _choices(_type_at(kind, path))
     elif why.startswith(_TAG):
-        choices = _tags(_type_at(kind, path.rpartition(".")[0]))
+        parent = path.rpartition(".")[0]
+        choices = _tags(_type_at(kind, parent) if parent else kind)
     return f"{why}: write {' or '.join(choices)}" if choices else why
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from car_client.errors import ProtocolError
 from car_http.dialects.bodies import Part
@@ -32,7 +32,7 @@ class OwnDecision(Struct, kw_only=True, forbid_unknown_fields=True):
     lora: list[Lora] | None = None
     client: str | None = None
     reproducible: bool | None = None
-    orders: Annotated[int | None, note("2: a choice is read in both orders")] = None
+    orders: Annotated[Annotated[int, Meta(ge=1, le=2)] | None, note("2: a choice is read in both orders")] = None
 
 
 class Option(Struct):
@@ -101,7 +101,7 @@ class DecideJob(Struct, frozen=True):
 
 def read(request: DecisionsRequest, caller: Caller) -> DecideJob:
     """Translate a request; raises Problem."""
-    state = request.input if isinstance(request.input, str) else conversation(request.input, "input")
+    state = request.input if isinstance(request.input, str) else _conversation(request.input)
     asked = [_asked(question, f"questions[{place}]") for place, question in enumerate(request.questions)]
     params = given(state=state, questions=asked, model=request.model or None)
     params |= caller_params(caller, user=request.safety_identifier, session=request.prompt_cache_key, stream=False)
@@ -126,6 +126,17 @@ def paired(labels: Sequence[Labelled], found: Decision) -> Iterator[tuple[Labell
         if len(answer.probabilities) != (len(question[1]) or _SIDES):
             raise ProtocolError("the daemon sent probabilities of another question")
         yield question, answer
+
+
+def _conversation(items: list[Item]) -> list[dict[str, Any]]:
+    """Return the turns of items; raises Problem for an output without the call before it."""
+    called: set[str | None] = set()
+    for number, item in enumerate(items):
+        if item.type in ("function_call", "custom_tool_call"):
+            called.add(item.call_id)
+        elif item.type in ("function_call_output", "custom_tool_call_output") and item.call_id not in called:
+            raise bad(f"input[{number}].call_id", "no item before it is this call: send the call too")
+    return conversation(items, "input")
 
 
 def _named(param: str) -> str:
@@ -155,6 +166,8 @@ def _instructions(content: str | list[Part], place: str) -> Any:
         if part.type not in ("input_text", "input_json"):
             raise bad(f"{place}[{number}]", "a question is text and JSON: put images and sounds into `input`")
     if len(content) == 1 and content[0].type == "input_json":
+        if content[0].data is None:
+            raise bad(f"{place}[0].data", "give a JSON value that is not null")
         return content[0].data
     return "".join(shown(part.data) if part.type == "input_json" else part.text or "" for part in content)
 

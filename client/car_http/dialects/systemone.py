@@ -56,11 +56,7 @@ class Score(Struct, tag="score"):
     instructions: Annotated[Any, note(_TEXT_OR_JSON)] = None
 
 
-class Box(Struct, tag="box"):
-    """A question about a place in an image, which no model here can answer."""
-
-
-Question = Noul | Choice | Score | Box
+Question = Noul | Choice | Score
 
 
 class SystemOneRequest(Struct, kw_only=True):
@@ -70,15 +66,16 @@ class SystemOneRequest(Struct, kw_only=True):
     questions: Annotated[dict[str, Any], note("by name, of the type noul, choice or score")]
     model: str | None = None
     images: Annotated[list[str] | None, note("data URLs")] = None
-    assets: Annotated[dict[str, Asset] | None, note("images by the placeholder that stands for them in `state`")] = None
+    assets: Annotated[dict[str, Any] | None, note("images by the placeholder that stands for them in `state`")] = None
     card: OwnDecision | None = None
 
 
 def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) -> DecideJob:
     """Translate a request, whose form has `parts` beside it; raises Problem."""
-    questions = {name: converted(each, Question, f"questions.{name}") for name, each in request.questions.items()}
+    questions = {name: _question(name, each) for name, each in request.questions.items()}
     asked = [_asked(name, question) for name, question in questions.items()]
-    state = _state(request, _images(request.assets or {}, parts))
+    assets = {name: converted(each, Asset, f"assets.{name}") for name, each in (request.assets or {}).items()}
+    state = _state(request, _images(assets, parts))
     _refuse_images(request)
     params = given(state=state, questions=asked, model=request.model or None)
     params |= caller_params(caller, user=None, session=None, stream=False)
@@ -87,9 +84,14 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
     return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), named)
 
 
-def _asked(name: str, question: Question) -> dict[str, Any]:
-    if isinstance(question, Box):
+def _question(name: str, asked: Any) -> Any:
+    # A box is a place in an image, which no model here can name.
+    if isinstance(asked, dict) and asked.get("type") == "box":
         raise bad(f"questions.{name}.type", "boxes are not offered: ask for a choice, a score or a noul")
+    return converted(asked, Question, f"questions.{name}")
+
+
+def _asked(name: str, question: Question) -> dict[str, Any]:
     about = given(name=name, instructions=question.instructions)
     match question:
         case Noul(criteria=sides):
