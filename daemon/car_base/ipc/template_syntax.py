@@ -58,7 +58,7 @@ THINKING_TAGS = (
     Tags("<seed:think>", "</seed:think>"),
     Tags("<mm:think>", "</mm:think>"),
     Tags("<think:opensource>", "</think:opensource>"),
-    Tags("<|STARTTHINKING_TAGS|>", "<|END_THINKING|>"),
+    Tags("<|START_THINKING|>", "<|END_THINKING|>"),
     Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
     Tags("<|channel>thought", "<channel|>"),
     Tags("<|inner_prefix|>", "<|inner_suffix|>"),
