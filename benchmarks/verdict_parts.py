@@ -27,7 +27,7 @@ BOUNDED_USERS, MOST_COMPUTED, MOST_SECONDS = 12, 1300, 0.92
 
 
 class Line(NamedTuple):
-    """A line of the table; `met` is None where nothing was beside card, or no bar is set."""
+    """A line of the table; `met` is None if nothing was beside card, or no bar is set."""
 
     name: str
     card: str

@@ -44,6 +44,6 @@ class LlamaServer:
 
 
 def found_llama_servers(modes: tuple[str, ...] = ("split", "unified", "as it comes")) -> list[LlamaServer]:
-    """Return one for each mode, none where the variable is missing."""
+    """Return one for each mode, none if the variable is missing."""
     path = os.environ.get(VARIABLE)
     return [LlamaServer(Path(path), mode) for mode in modes] if path else []

@@ -9,7 +9,7 @@ from car_engine.child.fork_server import Work, fork_server
 def start_child_server(descriptors: Sequence[int]) -> socket.socket:
     """Fork the server before the engine has threads; return the socket for its orders.
 
-    The server closes `descriptors`, those of the engine's sockets to the daemon.
+    The server closes `descriptors`, which are the engine's sockets to the daemon.
     """
     return fork_server(_opened, descriptors)
 

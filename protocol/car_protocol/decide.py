@@ -109,7 +109,7 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
 
     @property
     def messages(self) -> list[Message] | None:
-        """The state as messages; None where it is a text or another JSON value. Raises ValueError with a path."""
+        """The state as messages; None if it is a text or another JSON value. Raises ValueError with a path."""
         state = self.state
         if not isinstance(state, list) or not state or not all(map(_is_message, state)):
             return None

@@ -84,7 +84,7 @@ def options(backend: str) -> list[str]:
 
 
 def installed(name: str) -> str | None:
-    """Return the path of a program; None where it is not installed."""
+    """Return the path of a program; None if it is not installed."""
     return shutil.which(name) or shutil.which(name, path=_CUDA)
 
 

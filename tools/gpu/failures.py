@@ -113,7 +113,7 @@ def _nearly_full(served: Served) -> Verdict:
 
 
 async def _layers(socket: Path, daemon: "subprocess.Popen[str]") -> int | None:
-    """Return the layers on GPUs once the model answers; None where the daemon ended."""
+    """Return the layers on GPUs once the model answers; None if the daemon ended."""
     asked = asyncio.create_task(_answered(socket))
     ended = asyncio.create_task(asyncio.to_thread(daemon.wait))
     await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED)

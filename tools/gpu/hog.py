@@ -69,7 +69,7 @@ def take(ggml: ctypes.CDLL, device: ctypes.c_void_p, size: int) -> None:
 
 
 def device_memory() -> tuple[int, int] | None:
-    """Return the free and the total bytes of the first GPU; None where there is none."""
+    """Return the free and the total bytes of the first GPU; None if there is none."""
     done = subprocess.run([sys.executable, "-m", "tools.gpu.hog"], check=True, capture_output=True, text=True)
     found = done.stdout.split()
     return (int(found[0]), int(found[1])) if found else None

@@ -24,7 +24,7 @@ Errors = Callable[[Sequence[str]], str]
 
 
 def errors_of(command: Sequence[str]) -> str:
-    """Return the lines that a program which fails writes to stderr; none where it succeeds."""
+    """Return the lines that a program which fails writes to stderr; none if it succeeds."""
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     return done.stderr or f"exit code {done.returncode}" if done.returncode else ""
 

@@ -95,7 +95,7 @@ def beside_llama_server(served: Served, server: Path, case: Case, turns: int) ->
 
 
 def _first_token_ms(found: Compared, target: str) -> float | None:
-    """Return the median of a target's times to the first token; None where a turn has none."""
+    """Return the median of a target's times to the first token; None if a turn has none."""
     if not all(run.requests for run in found.runs[target]):
         return None
     return found.median_of(target, lambda run: run.ttft_ms.p50)

@@ -25,7 +25,7 @@ _NEVER = -1000.0
 
 
 class Verdict(Struct, frozen=True):
-    """One line of the suite; `holds` is None where it was not checked, and `found` then has the reason."""
+    """One line of the suite; `holds` is None if it was not checked, and `found` then has the reason."""
 
     check: str
     holds: bool | None
@@ -73,7 +73,7 @@ def freed(check: str, before: tuple[int, int] | None, after: tuple[int, int] | N
 class Speed(Struct, frozen=True):
     """Throughput and time to the first token of card and of llama-server, medians over turns.
 
-    A time is None where a turn ended before a request that began in it had its first token.
+    A time is None if a turn ended before a request that began in it had its first token.
     """
 
     case: str

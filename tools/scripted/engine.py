@@ -184,7 +184,7 @@ class ScriptedChild:
 
     @property
     def fault(self) -> str | None:
-        """The reason why the daemon ended the link; None where it did not."""
+        """The reason why the daemon ended the link; None if it did not."""
         return self._link.fault
 
     def send(self, message: Struct) -> None:

@@ -45,7 +45,7 @@ class Caller(Struct, frozen=True):
     key: Key | None = None
 
     def header(self, name: str) -> str | None:
-        """Return a header, None where it is absent or empty."""
+        """Return a header, None if it is absent or empty."""
         return self.head.headers.get(name.lower()) or None
 
 
@@ -119,7 +119,7 @@ def given(**members: Any) -> dict[str, Any]:
 
 
 def same_named(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the members that card names alike, where they have a value."""
+    """Return the members that card names alike, if they have a value."""
     return given(**{name: getattr(request, name) for name in names})
 
 
@@ -139,7 +139,7 @@ def refuse_call(choice: Any, left_out: Sequence[str]) -> None:
 def called_arguments(text: str | None) -> str:
     """Return the arguments of a call as an object of JSON: none are an empty one.
 
-    Those that a limit cut, and any others that are not an object, stand as a text in one.
+    Calls that a limit cut, and other calls that are not an object, stand as a text in one.
     """
     if text is None or not text.strip():
         return "{}"

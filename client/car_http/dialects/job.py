@@ -20,7 +20,7 @@ class Writer(Protocol):
     """The content type of the stream."""
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, where the request left it out."""
+        """Set the model's name, if the request left it out."""
 
     def begin(self) -> bytes:
         """Return the bytes before all others."""

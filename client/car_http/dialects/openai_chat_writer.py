@@ -50,7 +50,7 @@ class ChatWriter:
         self._called: set[int] = set()  # answers with a call that was sent
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, where the request left it out."""
+        """Set the model's name, if the request left it out."""
         self._model = model
 
     def begin(self) -> bytes:
@@ -58,7 +58,7 @@ class ChatWriter:
         return b"".join(self._delta({"role": "assistant", "content": ""}, index=each) for each in range(self._answers))
 
     def progress(self, progress: Progress) -> bytes:
-        """Return a comment, and llama-server's object where the request has `return_progress`."""
+        """Return a comment, and llama-server's object if the request has `return_progress`."""
         shown = sse.comment(progress)
         if self._progress and progress.phase == "prefill":
             numbers = {"total": progress.total, "cache": progress.cached or 0, "processed": progress.done, "time_ms": 0}
@@ -81,7 +81,7 @@ class ChatWriter:
         return self._delta(delta, index=index, logprobs=chunk.logprobs)
 
     def end(self, answer: Answer) -> bytes:
-        """Return the reasons of the ends, the usage where requested, and the mark of the end."""
+        """Return the reasons of the ends, the usage if requested, and the mark of the end."""
         last = [self._last(index, each) for index, each in enumerate(answers_of(answer))]
         end = b"".join(sse.data(self._object([choice], answer)) for choice in last[:-1])
         end += sse.data(self._object(last[-1:], answer) | {"card": card_object(answer, self._left_out)})

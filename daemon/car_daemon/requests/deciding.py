@@ -138,7 +138,7 @@ class DecisionAnswer:
         self._responder.progress(Progress(self.origin.id, "queued", position=position, eta_ms=eta_ms))
 
     def complete(self) -> None:
-        """Send the terminal response; raises ValueError for readings that are not those of the questions."""
+        """Send the terminal response; raises ValueError if the readings are not of the questions."""
         assert self._end is not None
         request, now, usage = self.request, self._clock(), self._end.usage
         leased = request.leased_at if request.leased_at is not None else now

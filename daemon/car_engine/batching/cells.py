@@ -99,7 +99,7 @@ class CellMover:
         sequence.clear()
 
     def evict(self, sequence: Sequence, *, worth_saving: bool) -> None:
-        """Empty an idle sequence; a prefix that is worth saving moves to host memory where it fits."""
+        """Empty an idle sequence; a prefix that is worth saving moves to host memory if it fits."""
         if sequence.cells:
             self.counters["evicted_sequences"] += 1
         if worth_saving:

@@ -83,13 +83,13 @@ class PromptLookup:
         self.tokens.append(token)
 
     def follows(self) -> bool:
-        """Return whether the last tokens occurred before, so that the next ones can be guessed."""
+        """Return whether the last tokens occurred before, so that the next tokens can be guessed."""
         if self._place < 0:
             self._find()
         return self._place >= 0 and self.tokens[self._place] >= 0
 
     def guess(self, most: int) -> list[int]:
-        """Return up to `most` tokens to try; none where nothing occurred before."""
+        """Return up to `most` tokens to try; none if nothing occurred before."""
         if not self.follows():
             return []
         # A repetition that reached the end so far is guessed to continue.
@@ -122,7 +122,7 @@ class PromptLookup:
 
 
 def _last_place(window: bytes, length: int) -> int:
-    """Return the place after the last earlier occurrence of the last `length` tokens; -1 where there is none."""
+    """Return the place after the last earlier occurrence of the last `length` tokens; -1 if there is none."""
     wanted, end = window[-length * _BYTES :], len(window) - 1
     if len(window) <= len(wanted):
         return -1

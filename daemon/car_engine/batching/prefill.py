@@ -96,7 +96,7 @@ class PrefillPlanner:
         return max(times * self._step_target - decoded - paused, as_long)
 
     def _batch(self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, seconds: float) -> list[Chunk]:
-        """Return the lead's chunk, and equal ones of its neighbours, within time and batch.
+        """Return the lead's chunk, and equal chunks of its neighbours, within time and batch.
 
         A piece of a reproducible prompt is computed whole and alone, however long it takes.
         """

@@ -46,7 +46,7 @@ class Prefix:
         """Return the tokens whose cells stay after an answer.
 
         Of a reproducible request these are the whole pieces of its prompt: later prompts contain the answer as a part
-        of such a piece, where it was computed token by token.
+        of such a piece, if it was computed token by token.
         """
         if self.step > 1:
             return self.cut(self.whole(len(self)))

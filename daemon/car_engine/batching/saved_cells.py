@@ -42,7 +42,7 @@ class SavedCells:
         return self.pinned + size <= self._limit
 
     def keep(self, item: SavedPrefix | Checkpoint) -> None:
-        """Keep a checkpoint, or a prefix in place of those that it serves for; drops others where room is short."""
+        """Keep a checkpoint, or a prefix in place of the prefixes that it serves for; drops others if room is short."""
         if not self.fits(item.size):
             return
         for other in self._index.replaced(item) if isinstance(item, SavedPrefix) else ():

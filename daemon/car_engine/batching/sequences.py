@@ -241,7 +241,7 @@ class SequenceTable:
     def idle(self) -> list[Sequence]:
         """The sequences without a request, in the order in which to use them.
 
-        Empty ones first, then by number, because only consecutive numbers share a micro-batch.
+        Empty sequences first, then by number, because only consecutive numbers share a micro-batch.
         """
         idle = [sequence for sequence in self.sequences if sequence.phase is Phase.IDLE]
         return sorted(idle, key=lambda sequence: (sequence.cells > 0, sequence.number))

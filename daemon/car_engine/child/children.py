@@ -75,7 +75,7 @@ class ChildProcess:
         return len(frame)
 
     def ask(self, job: Job) -> Answer:
-        """Return the answer to a job, after those that it owes. Raises ChildLost."""
+        """Return the answer to a job, after the answers that it owes. Raises ChildLost."""
         size = self.give(job)
         try:
             while self._owed > 1:

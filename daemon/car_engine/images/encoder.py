@@ -36,7 +36,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A job, its images that are left, and what those before became."""
+    """A job, its images that are left, and what the images before became."""
 
     job: Encode
     images: deque[ImageSlot]
@@ -47,7 +47,7 @@ class Projector(Protocol):
     """Images and sounds into pieces of a prompt."""
 
     def encode(self, pixels: Any) -> list[Piece]:
-        """Return the pieces of an image in order; raises ImageError, and RuntimeError where the projector fails."""
+        """Return the pieces of an image in order; raises ImageError, and RuntimeError if the projector fails."""
         ...
 
     def encode_audio(self, data: bytes) -> list[Piece]:

@@ -37,7 +37,7 @@ class PieceCache:
         return f"<PieceCache images={len(self._pieces)} bytes={self._bytes}>"
 
     def get(self, key: Key) -> list[Piece] | None:
-        """Return an image's pieces, None where they are not cached."""
+        """Return an image's pieces, None if they are not cached."""
         if key in self._pieces:
             self._pieces.move_to_end(key)
         return self._pieces.get(key)

@@ -17,7 +17,7 @@ _TOKEN = 0
 
 
 def sequence_bytes(model: LlamaModel, threads: int) -> SequenceBytes:
-    """Return the bytes of one sequence; measured on a small context where layers differ or keep states."""
+    """Return the bytes of one sequence; measured on a small context if layers differ or keep states."""
     if model.metadata.layers_alike and not model.keeps_states:
         return model.sequence_bytes()
     with closing(LlamaContext(model, sequences=1, context_tokens=_CELLS, threads=threads)) as context:

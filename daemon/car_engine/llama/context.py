@@ -265,7 +265,7 @@ class LlamaContext:
         return self._saved(number, _STATE)
 
     def restore_state(self, number: int, state: memoryview, tokens: int) -> bool:
-        """Put the state after so many tokens over a sequence that begins with these; False where llama.cpp refuses.
+        """Put the state after so many tokens over a sequence that begins with these; False if llama.cpp refuses.
 
         The caller proves that it is the state of the very same tokens: llama.cpp takes any.
         """

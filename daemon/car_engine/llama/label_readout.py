@@ -9,7 +9,7 @@ from car_engine.llama.sampler import Logits, log_total
 
 
 class LabelReadout:
-    """Reads the logits of a model's labels, each of which has at least one token."""
+    """Reads the logits of a model's labels, which have at least one token each."""
 
     def __init__(self, tokens: Sequence[Sequence[int]]) -> None:
         self._tokens = [np.array(each, np.int64) for each in tokens]

@@ -57,7 +57,7 @@ class Prompt(NamedTuple):
 class Conversations:
     """Renders the conversations of one model.
 
-    `counts` count the positions of images and sounds; where the model takes no images, `no_images` is the reason if
+    `counts` count the positions of images and sounds; if the model takes no images, `no_images` is the reason if
     there is more to say. `no_template` is why a model's template cannot be used.
     """
 

@@ -56,14 +56,14 @@ class ImagePrompt:
 
 
 class Counts(NamedTuple):
-    """The positions of an image by its size, and of a sound by its seconds; None where the model takes none."""
+    """The positions of an image by its size, and of a sound by its seconds; None if the model takes none."""
 
     image: Callable[[Size], int] | None = None
     audio: Callable[[int], int] | None = None
 
 
 def take_images(chat: Chat, counts: Counts, room: int) -> ImagePrompt | None:
-    """Take images and sounds out of a chat; None where they take more than `room` positions.
+    """Take images and sounds out of a chat; None if they take more than `room` positions.
 
     Raises Refusal for bad files. The chat has only parts that `counts` has a function for.
     """

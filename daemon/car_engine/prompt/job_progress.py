@@ -15,7 +15,7 @@ _LEAST_SHARE = 1 / 6
 
 
 def thread_clock() -> Clock:
-    """Return the clock of this thread's work in seconds, for any thread to read; of the time where there is none."""
+    """Return the clock of this thread's work in seconds, for any thread to read; of the time if there is none."""
     if not hasattr(time, "pthread_getcpuclockid"):  # macOS
         return time.perf_counter
     number = time.pthread_getcpuclockid(threading.get_ident())

@@ -65,7 +65,7 @@ class Turns:
     """Queued jobs, one user after the other: the user whose jobs took the least time goes first.
 
     Of users whose times differ little, the user of short jobs goes first: a job that runs cannot be interrupted, so a
-    short job waits for the one that runs, and not for all long ones. A user who comes back has the time of the user
+    short job waits for the one that runs, and not for all long jobs. A user who comes back has the time of the user
     that was served last at least: it saves no turns while it is away.
     """
 

@@ -35,7 +35,7 @@ class Vocabulary(Protocol):
 
 
 class RerankPrompt:
-    """Builds inputs by the model's template, or with its separators where it has no template."""
+    """Builds inputs by the model's template, or with its separators if it has no template."""
 
     def __init__(self, template: str | None, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary

@@ -33,7 +33,7 @@ class SpecialTokenEscaper:
         self._guarded = re.compile("|".join([_one_of(longest_first), _one_of(signs), *words]))
 
     def free_mark(self, text: str) -> str | None:
-        """Return a mark that text contains neither as it is nor escaped; None where it contains all of them."""
+        """Return a mark that text contains neither as it is nor escaped; None if it contains all of them."""
         return next((mark for mark in _NONCHARACTERS if mark not in text and _escaped(mark) not in text), None)
 
     def escape(self, value: Any, mark: str) -> Any:

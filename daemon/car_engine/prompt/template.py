@@ -172,6 +172,6 @@ class ChatTemplate:
         return max(1, len(self._cut(found + rest, parse_special=True)))
 
     def _begun(self, tokens: list[int]) -> list[int]:
-        """Return the tokens with the model's begin token, where every text has to begin with it."""
+        """Return the tokens with the model's begin token, if every text has to begin with it."""
         begin = self._vocabulary.begin
         return [begin, *tokens] if self._adds_begin and tokens[:1] != [begin] else tokens

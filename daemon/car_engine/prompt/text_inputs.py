@@ -1,4 +1,4 @@
-"""Texts to embed or to rank as tokens, refused where the model or its context cannot take them."""
+"""Texts to embed or to rank as tokens, refused if the model or its context cannot take them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ class ThoughtBudget:
         self.look()
 
     def look(self) -> None:
-        """Count the token that the reader read last, and decide the next ones."""
+        """Count the token that the reader read last, and decide the next tokens."""
         self._left -= self._thinking
         self._thinking = self._reader.thinking
         if self._thinking and self._left <= 0 and not self._sampler.due:

@@ -15,7 +15,7 @@ from car_engine.stored.cell_writer import CellWriter
 
 
 class Written(NamedTuple):
-    """A new file, and the names of those that were removed to make room."""
+    """A new file, and the names of the files that were removed to make room."""
 
     stored: StoredPrefix
     removed: tuple[str, ...]
@@ -49,7 +49,7 @@ class CellFolder:
         return found
 
     def read(self, stored: StoredPrefix) -> memoryview | None:
-        """Return the cells of a file, and count it as used now; None where it cannot be used, and removes it then."""
+        """Return the cells of a file, and count it as used now; None if it cannot be used, and removes it then."""
         try:
             with self._opened() as folder:
                 try:
@@ -74,7 +74,7 @@ class CellFolder:
 
     @contextmanager
     def _opened(self) -> Iterator[PrivateFolder]:
-        """Open the folder; raises OSError where another user could replace it by a link in its model's place."""
+        """Open the folder; raises OSError if another user could replace it by a link in its model's place."""
         with PrivateFolder(self._path) as folder:
             check_owner(os.lstat(self._path.parent))
             yield folder
@@ -89,7 +89,7 @@ class CellFolder:
         return cells
 
     def _stored(self, folder: PrivateFolder, name: str, size: int) -> StoredPrefix | None:
-        """Return the prefix of a file; None where it cannot be used."""
+        """Return the prefix of a file; None if it cannot be used."""
         try:
             with folder.open(name) as file:
                 head = read_head(file, size, self._maker)

@@ -79,7 +79,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def summary(answers: Sequence[TimedAnswer], begin: float, end: float, own_cpu: float) -> Figures:
-    """Return the figures between two times; latencies are those of the requests that were sent between them."""
+    """Return the figures between two times; latencies belong to the requests that were sent between them."""
     sent = [each for each in answers if begin <= each.sent_at <= end]
     prompts = [each.prompt_tokens for each in sent if each.prompt_tokens is not None]
     return Figures(

@@ -14,7 +14,7 @@ from car_client.carctl.bench.house_run import Outcome, Phase, Sent, Stay
 
 
 class Times(Struct, frozen=True):
-    """Percentiles of times in ms; None where so many requests were never answered."""
+    """Percentiles of times in ms; None if so many requests were never answered."""
 
     p50: float | None
     p95: float | None

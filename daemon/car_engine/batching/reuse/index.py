@@ -15,7 +15,7 @@ Outside = TypeVar("Outside", SavedPrefix, StoredPrefix)
 class Memory(NamedTuple):
     """The memory of a model's sequences: cells alone, or also states, or windows that keep the last cells.
 
-    Cells alone are cut after any token. States and windows are those of one position.
+    Cells alone are cut after any token. States and windows belong to one position.
     """
 
     states: bool = False

@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class _Node(Generic[Item]):
-    """The tokens after those of its parent; `items` end with its last token."""
+    """The tokens after its parent's; `items` end with its last token."""
 
     __slots__ = ("children", "items", "parent", "tokens")
 

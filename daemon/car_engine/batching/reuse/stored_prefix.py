@@ -20,7 +20,7 @@ class StoredPrefix:
 
 @dataclass(frozen=True, slots=True)
 class CellsRead:
-    """The outcome of a read; `cells` is None where the file is missing, damaged or of another model."""
+    """The outcome of a read; `cells` is None if the file is missing, damaged or of another model."""
 
     stored: StoredPrefix
     cells: memoryview | None
@@ -29,7 +29,7 @@ class CellsRead:
 
 @dataclass(frozen=True, slots=True)
 class CellsStored:
-    """The outcome of a write, None where it failed, and the names of the files that were removed for it."""
+    """The outcome of a write, None if it failed, and the names of the files that were removed for it."""
 
     stored: StoredPrefix | None
     removed: tuple[str, ...] = ()

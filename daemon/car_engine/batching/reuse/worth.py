@@ -88,5 +88,5 @@ class Worth:
         return [costs.read(cells) + costs.restore(cells) + costs.compute(tokens, end) for cells, tokens in found]
 
     def _regained(self, prefix: Prefix, kept: int) -> float:
-        """Return the seconds to have the cells after the first `kept` again, where they are not saved now."""
+        """Return the seconds to have the cells after the first `kept` again, if they are not saved now."""
         return min([self._costs.compute(kept, len(prefix)), *self._read(prefix)])

@@ -48,7 +48,7 @@ class TemplateRenderer:
         return self._writer.asking
 
     def try_out(self) -> None:
-        """Render a short chat, so that the first chat of a client is as fast as later ones."""
+        """Render a short chat, so that the first chat of a client is as fast as later chats."""
         self.render(Render("", _SHORT, 0))
 
     def render(self, job: Render) -> Segments | Declined:

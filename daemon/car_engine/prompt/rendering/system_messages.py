@@ -27,7 +27,7 @@ def folded_late(messages: list[Message]) -> list[Message]:
     """Return the messages with at most one of the system, the first; later text goes into turns of the user.
 
     It joins the turn before it, so that a conversation that goes on keeps its beginning, else the turn after it, and
-    is a turn of its own where neither is the user's. The results of one turn's calls stay together.
+    is a turn of its own if neither is the user's. The results of one turn's calls stay together.
     """
     turns: list[Message] = []
     waiting: list[str] = []  # texts of system messages before the next turn
@@ -46,7 +46,7 @@ def folded_late(messages: list[Message]) -> list[Message]:
 
 
 def _after(text: str, message: Message) -> list[Message]:
-    """Return a text and the message after it, as one turn where that is the user's."""
+    """Return a text and the message after it, as one turn if that is the user's."""
     return [_with(message, text)] if message.role == "user" else [Message("user", text), message]
 
 

@@ -11,7 +11,7 @@ _SWITCHES = ("enable_thinking", "thinking")
 class Reads(NamedTuple):
     """The variables that a template loads, the members and words in it, and how it takes some members of a message.
 
-    `null_content` is true where it tests content for null, `thought_parts` where it takes thoughts as parts of content.
+    `null_content` is true if it tests content for null, `thought_parts` if it takes thoughts as parts of content.
     `switches` are variables without a default: the template closes each thought unless they are set.
     """
 

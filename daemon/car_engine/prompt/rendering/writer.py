@@ -1,4 +1,4 @@
-"""A compiled chat template: chats into text, in a second form where the first one fails."""
+"""A compiled chat template: chats into text, in a second form if the first form fails."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -44,7 +44,7 @@ class TemplateWriter:
 
     @cached_property
     def needs_parts(self) -> bool:
-        """True if the template shows content only where it is a list of parts."""
+        """True if the template shows content only if it is a list of parts."""
         said = [Message("user", _SAID)]
         return _SAID not in (self._tried(said) or "") and _SAID in (self._tried(said, typed=True) or "")
 
@@ -66,7 +66,7 @@ class TemplateWriter:
 
     @cached_property
     def takes_calls(self) -> bool:
-        """True if the template shows all calls of an answer; also where it shows none."""
+        """True if the template shows all calls of an answer; also if it shows none."""
         made = (_called(_CALLS[:1]), _called(_CALLS))
         one, several = (self._tried([_USER, *turns], typed=self.needs_parts) for turns in made)
         return one is None or _CALLS[0] not in one or (several is not None and _CALLS[1] in several)
@@ -96,7 +96,7 @@ class TemplateWriter:
         return messages
 
     def _shows(self, role: str) -> bool:
-        """Return whether a message is shown; true where the template takes not even a short chat without it."""
+        """Return whether a message is shown; true if the template takes not even a short chat without it."""
         shown, alone = (self._tried(said, typed=self.needs_parts) for said in ([Message(role, _SAID), _USER], [_USER]))
         return _SAID in shown if shown is not None else alone is None
 
