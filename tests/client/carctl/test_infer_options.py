@@ -82,6 +82,7 @@ def test_schema_grammar_and_tools_come_from_files(daemon: FakeDaemon, tmp_path: 
     (tmp_path / "grammar").write_text('root ::= "é"\n')
     (tmp_path / "tools").write_text("[]")
     assert asked(daemon, "--schema", tmp_path / "schema") == {"json_schema": {"type": "object"}}
+    assert asked(daemon, "--schema", ' {"type": "object"}') == {"json_schema": {"type": "object"}}
     assert asked(daemon, "--grammar", tmp_path / "grammar") == {"grammar": 'root ::= "é"\n'}
     assert asked(daemon, "--tools", tmp_path / "tools") == {"tools": []}
 
@@ -91,6 +92,7 @@ def test_a_file_that_cannot_be_used_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff")
     assert "no such file or directory" in refused("--schema", tmp_path / "missing")
     assert "not JSON" in refused("--schema", tmp_path / "broken")
+    assert "argument --schema: not JSON" in refused("--schema", '{"type":')
     assert "not UTF-8" in refused("--grammar", tmp_path / "binary")
     assert "is a directory" in refused("--grammar", tmp_path)
 

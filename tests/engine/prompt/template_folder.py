@@ -18,6 +18,5 @@ _SHARED = Path(__file__).parents[4] / "shared" / "vectors" / "templates"
 def template_sources() -> dict[str, str]:
     """Return the templates by their names without `.jinja`, empty where they are not at hand."""
     named = os.environ.get("CARD_TEMPLATES")
-    fetched = max(FOLDER.iterdir()) if FOLDER.exists() else FOLDER
-    place = Path(named) if named else _SHARED if _SHARED.exists() else fetched
+    place = Path(named) if named else _SHARED if _SHARED.exists() else FOLDER
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(place.rglob("*.jinja"))}

@@ -62,6 +62,7 @@ STYLES: dict[str, ToolStyle] = {
     "ibm-granite-granite-4.1": "hermes",
     "inclusionai-ling-3.0-flash": "glm",
     "llama-cpp-deepseek-r1": "deepseek_r1",
+    "llm-jp-llm-jp-4.1-8b-thinking": "gpt_oss",
     "meetkai-functionary-medium-v3.1": "functionary_v3_1",
     "meetkai-functionary-medium-v3.2": "functionary_v3_2",
     "meta-llama-Llama-3.1-8B-Instruct": "llama3",

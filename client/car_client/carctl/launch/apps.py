@@ -158,6 +158,8 @@ def _claude(target: AppTarget) -> Any:
         "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(target.context),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(target.answer),
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # A count of tokens in each prompt: no prefix after it would be cached.
+        "CLAUDE_CODE_TOTAL_TOKENS_REMINDER": "off",
     }
     return {"env": variables, "apiKeyHelper": "carctl http key claude"}
 

@@ -339,6 +339,8 @@ def test_claude_codes_own_settings_stay_and_its_key_is_read_when_it_starts(daemo
     assert launch(daemon, tmp_path, "claude", "--write", "--yes", CLAUDE_CONFIG_DIR=str(folder))[0] == 0
     written = json.loads((folder / "card.json").read_text())
     assert written["apiKeyHelper"] == "carctl http key claude"
+    # The count of tokens would change each prompt at its begin.
+    assert written["env"]["CLAUDE_CODE_TOTAL_TOKENS_REMINDER"] == "off"
     assert written["env"]["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:8321"
     assert written["env"]["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] == str(model()["context_tokens"])
     assert (folder / "settings.json").read_text() == '{"env": {"A": "b"}}'

@@ -75,6 +75,7 @@ THOUGHTS = {
     "inclusionai-ling-3.0-flash": "iic",
     "llama-cpp-deepseek-r1": "iic",
     "llama-cpp-rwkv-world": "-ic",
+    "llm-jp-llm-jp-4.1-8b-thinking": "---",
     "mistralai-Ministral-3-14B-Reasoning-2512": "---",
     "muse-glimmer": "---",
     "openai-gpt-oss-120b": "---",
@@ -211,6 +212,7 @@ FORGETFUL = {
     "ibm-granite-granite-3.3-2B-Instruct",
     "llama-cpp-deepseek-r1",
     "llama-cpp-rwkv-world",
+    "llm-jp-llm-jp-4.1-8b-thinking",
     "unsloth-Apriel-1.5",
 }
 
