@@ -26,7 +26,7 @@ from car_client.carctl.bench.completions import COMPLETION
 from car_client.carctl.bench.generator import Target, connect
 from car_client.carctl.bench.house_apps import APPS, App, parse_apps
 from car_client.carctl.bench.house_figures import HouseFigures, house_figures
-from car_client.carctl.bench.house_run import House, Server
+from car_client.carctl.bench.house_run import House, HouseServer
 from car_client.carctl.bench.house_table import TITLE, bars, table
 
 SEQUENCES, CONTEXT_TOKENS = 4, 2048
@@ -57,7 +57,7 @@ def main() -> None:
     report.close(rounds=found)
 
 
-def measured(servers: Sequence[Server], apps: Sequence[App], minutes: float, seed: int) -> list[HouseFigures]:
+def measured(servers: Sequence[HouseServer], apps: Sequence[App], minutes: float, seed: int) -> list[HouseFigures]:
     """Return the figures of each server in one round, and print them."""
     house = House(servers, 60 * minutes, seed)
     found = [house_figures(stay, apps) for stay in asyncio.run(house.run(apps))]
@@ -66,15 +66,15 @@ def measured(servers: Sequence[Server], apps: Sequence[App], minutes: float, see
     return found
 
 
-def _servers(stack: ExitStack) -> Iterator[Server]:
+def _servers(stack: ExitStack) -> Iterator[HouseServer]:
     """Start the servers, which stay until the end of the stack."""
     model = str(model_file("smollm2"))
     socket = stack.enter_context(serving(model, "--capacity", str(SEQUENCES), "--context-tokens", str(CONTEXT_TOKENS)))
-    yield Server("card", partial(_connected, str(socket)))
-    yield Server("card's door", partial(_connected, stack.enter_context(_door(socket))))
+    yield HouseServer("card", partial(_connected, str(socket)))
+    yield HouseServer("card's door", partial(_connected, stack.enter_context(_door(socket))))
     for server in found_llama_servers(("split", "unified")):
         address = stack.enter_context(server.serving(model, SEQUENCES, CONTEXT_TOKENS)).removesuffix(COMPLETION)
-        yield Server(server.name, partial(_connected, address))
+        yield HouseServer(server.name, partial(_connected, address))
 
 
 async def _connected(address: str, label: str) -> Target:

@@ -40,7 +40,7 @@ from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decision_families import CHAT
-from car_engine.prompt.decisions import Decisions
+from car_engine.prompt.decisions import DecisionPreparer
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Jobs
 from car_engine.prompt.preparer import Preparer, TokenizerThread
@@ -200,7 +200,7 @@ class EngineAssembly:
             conversations,
             OutputConstraints(loaded.constraints.compile, vocabulary.token_of, loaded.constraints.warnings),
             texts,
-            Decisions(loaded.deciding, list(loaded.labels), asked),
+            DecisionPreparer(loaded.deciding, list(loaded.labels), asked),
             self._samplers.warm,
             self._load.adapters,
             generates=context.generates,

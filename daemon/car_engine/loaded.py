@@ -20,7 +20,7 @@ from car_engine.llama.model import LlamaModel, ModelError
 from car_engine.llama.tokens import Vocabulary
 from car_engine.llama.vision import Pixels, Vision
 from car_engine.placed_model import PlacedModel
-from car_engine.prompt.decisions import Way, way_of
+from car_engine.prompt.decisions import DecisionWay, way_of
 from car_engine.prompt.image_prompt import Counts
 from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate, InvalidTemplate
@@ -202,7 +202,7 @@ class LoadedModel:
             return None
 
     @cached_property
-    def deciding(self) -> Way:
+    def deciding(self) -> DecisionWay:
         """How the model decides."""
         generates = self.context.generates
         return way_of(

@@ -25,7 +25,7 @@ from car_engine.llama.tokens import Vocabulary
 from car_engine.preparation import Preparation
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
-from car_engine.prompt.decisions import Decisions, way_of
+from car_engine.prompt.decisions import DecisionPreparer, way_of
 from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.decide import DecideParams
@@ -94,7 +94,7 @@ class OneSlot:
         assert way.family is not None
         labels = labels_of(way.family, vocabulary.pieces)
         limit = ContextLimit(CONTEXT_TOKENS, vocabulary.longest_piece)
-        self._decisions = Decisions(way, list(labels), Conversations(template, limit))
+        self._decisions = DecisionPreparer(way, list(labels), Conversations(template, limit))
         self._readout = LabelReadout(list(labels.values()))
         self._context = LlamaContext(model, sequences=1, context_tokens=CONTEXT_TOKENS, threads=2)
         self._before: list[int] = []

@@ -26,12 +26,12 @@ from car_base.ipc.placing import (
 )
 from car_base.ipc.spawning import passed_on, spawn
 from car_daemon.cluster.seats import Seats
-from car_daemon.engines.link import ChildProcess, EngineLink, NoPlace, linked
+from car_daemon.engines.link import EngineLink, LinkedProcess, NoPlace, linked
 from car_daemon.models.settings import Spread
 from car_protocol.status import ClusterStatus, NodeStatus
 
 
-async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], None]) -> ChildProcess:
+async def start_placer(command: Sequence[str], receive: Callable[[FromPlacer], None]) -> LinkedProcess:
     """Return the process of `command` with the descriptor of its link; raises OSError."""
     return await linked(
         lambda theirs: spawn(command, [theirs], _environment()),
@@ -49,10 +49,10 @@ _AT_ONCE = 4  # placements under way for each model
 COMMAND = (sys.executable, "-m", "car_placer")
 
 
-class Placement(Struct, eq=False):
+class PendingPlacement(Struct, eq=False):
     """A placement under way at a process; `waits` is called with what it waits for."""
 
-    process: ChildProcess
+    process: LinkedProcess
     placed: asyncio.Future[Placed]
     waits: Callable[[str], None]
 
@@ -66,12 +66,12 @@ class Placer:
         self._command = command
         self.seats = Seats()
         self._numbers = count(1)
-        self._placing: dict[int, Placement] = {}
+        self._placing: dict[int, PendingPlacement] = {}
         self._starting = asyncio.Lock()
         self._early: asyncio.Task[None] | None = None  # a start before the first placement
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_AT_ONCE))
         self._alone: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._process: ChildProcess | None = None
+        self._process: LinkedProcess | None = None
         self._watch: asyncio.Task[None] | None = None  # of that process
         self._nodes = Nodes(ray="", nodes=[])  # as reported last
         self._apart: str | None = None  # why the last process had no connection to the cluster
@@ -135,10 +135,10 @@ class Placer:
             reason=None if avoided is None else avoided.why,
         )
 
-    async def _answered(self, process: ChildProcess, order: Place, waits: Callable[[str], None]) -> Placed:
+    async def _answered(self, process: LinkedProcess, order: Place, waits: Callable[[str], None]) -> Placed:
         """Send an order; return the seat. Raises NoPlace."""
         placed: asyncio.Future[Placed] = asyncio.get_running_loop().create_future()
-        self._placing[order.number] = Placement(process, placed, waits)
+        self._placing[order.number] = PendingPlacement(process, placed, waits)
         process.send(order)
         try:
             return await placed
@@ -152,7 +152,7 @@ class Placer:
         with contextlib.suppress(NoPlace):  # which the status has
             await self._started()
 
-    async def _started(self) -> ChildProcess:
+    async def _started(self) -> LinkedProcess:
         """Return the process, which is started if none runs; raises NoPlace."""
         async with self._starting:
             if self._process is None or not self._process.is_up:
@@ -166,7 +166,7 @@ class Placer:
                 self._process.send(structs.replace(self._join, seats=self.seats.numbers))
             return self._process
 
-    async def _until_end(self, process: ChildProcess) -> None:
+    async def _until_end(self, process: LinkedProcess) -> None:
         """Return once the process ended, and fail its placements."""
         status = await process.wait()
         log.info("placer.ended", status=status)

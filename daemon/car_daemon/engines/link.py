@@ -204,7 +204,7 @@ def _fault_of(error: Exception) -> str:
     return "a frame of the engine cannot be decoded"
 
 
-class ChildProcess:
+class LinkedProcess:
     """A process of this machine that ends with its link: an engine, or the placer."""
 
     host: str | None = None
@@ -263,7 +263,7 @@ async def launch(
     keeper: CellKeeper | None,
     write: Callable[[str], object] = standard_error.write,
     module: str = ENGINE,
-) -> ChildProcess:
+) -> LinkedProcess:
     """Spawn an engine process (never a fork of this one) and connect to it, and to the keeper of its files of cells.
 
     Lines of its standard error are passed to `write`, by default to the daemon's own; `module` is its program. Raises
@@ -275,7 +275,7 @@ async def launch(
         return await linked(spawn, lambda: EngineLink(receive))
 
 
-async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> ChildProcess:
+async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> LinkedProcess:
     """Return the process that `spawn` starts with one end of a socket; the other end is that of a new link.
 
     No process is left if this raises OSError.
@@ -293,7 +293,7 @@ async def linked(spawn: Spawn, link: Callable[[], EngineLink]) -> ChildProcess:
                 process.kill()
             await process.wait()
             raise
-        return ChildProcess(process, connected)
+        return LinkedProcess(process, connected)
     except BaseException:
         ours.close()
         raise

@@ -14,7 +14,7 @@ _BY_COUNT = ((2, "2"), (5, "3_5"), (10, "6_10"), (MAX_OPTIONS, "11"))
 _BY_SIZE = ((8, "small"), (26, "mid"), (MAX_OPTIONS, "large"))
 
 
-class Family(NamedTuple):
+class DecisionFamily(NamedTuple):
     """How a family is asked.
 
     Of `labels` those count that are one token, `spaced` also with a space before them. A choice is read in `orders`
@@ -38,13 +38,13 @@ class Family(NamedTuple):
 
 
 # Any chat model, by its chat template.
-CHAT = Family("chat", _PAIRS, spaced=True)
+CHAT = DecisionFamily("chat", _PAIRS, spaced=True)
 # Models whose files have the chat template `systemone`, by the key `decision.type` of their architecture.
 OWN_WORDS = {
     family.name: family
     for family in (
-        Family("openjev", _LETTERS, sides=("true", "false")),
-        Family(
+        DecisionFamily("openjev", _LETTERS, sides=("true", "false")),
+        DecisionFamily(
             "lev",
             _PAIRS,
             orders=2,
@@ -54,7 +54,7 @@ OWN_WORDS = {
             true_first=False,
             buckets=_BY_SIZE,
         ),
-        Family("nimble", _PAIRS, sides=("false", "true"), true_first=False),
+        DecisionFamily("nimble", _PAIRS, sides=("false", "true"), true_first=False),
     )
 }
 # Families whose answers are computed by heads on hidden states at markers, which the binding does not expose.

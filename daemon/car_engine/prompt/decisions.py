@@ -9,7 +9,7 @@ from car_base.ipc.frames import Chat, DecisionForm, ImageSlot, Prepared, Prepare
 from car_base.ipc.refusal import Refusal
 from car_engine.batching.sequences import GRID_TOKENS
 from car_engine.prompt.conversation import Conversations, Prompt
-from car_engine.prompt.decision_families import CHAT, NEED_HEADS, OWN_WORDS, RATINGS, Family
+from car_engine.prompt.decision_families import CHAT, NEED_HEADS, OWN_WORDS, RATINGS, DecisionFamily
 from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
 from car_protocol.decide import Choice, DecisionPrompt, Predicate, Question, Score, shown, type_of
 
@@ -22,31 +22,35 @@ _SIDES = "Which of these is so?"
 _LAST = "Answer with the label only."
 
 
-class Way(NamedTuple):
+class DecisionWay(NamedTuple):
     """How a model decides: its family, and the temperature of its file for a type of question and a number of options.
 
     `why` is the reason of a model that cannot.
     """
 
-    family: Family | None
+    family: DecisionFamily | None
     temperature: Callable[[str, int], float | None] = lambda _type, _count: None
     why: str | None = None
 
 
-def way_of(value: Callable[[str], str | None], *, own_words: bool, chats: bool) -> Way:
+def way_of(value: Callable[[str], str | None], *, own_words: bool, chats: bool) -> DecisionWay:
     """Return how a model decides; `value` returns a value of its architecture's metadata as text.
 
     A model has `own_words` if its file has a decision template, and `chats` if it has a chat template.
     """
     name = value("decision.type")
     if name is None:
-        return Way(CHAT) if chats else Way(None, why="the model has no chat template to ask it with")
+        return DecisionWay(CHAT) if chats else DecisionWay(None, why="the model has no chat template to ask it with")
     if name in NEED_HEADS:
-        return Way(None, why=f"models of the family {name} decide by heads on hidden states, which this engine lacks")
+        return DecisionWay(
+            None, why=f"models of the family {name} decide by heads on hidden states, which this engine lacks"
+        )
     if name not in OWN_WORDS:
-        return Way(None, why=f"the family {name[:64]} is not known: {', '.join(OWN_WORDS)} are")
+        return DecisionWay(None, why=f"the family {name[:64]} is not known: {', '.join(OWN_WORDS)} are")
     if not own_words:
-        return Way(None, why=f"a model of the family {name} needs the chat template `systemone`, which its file lacks")
+        return DecisionWay(
+            None, why=f"a model of the family {name} needs the chat template `systemone`, which its file lacks"
+        )
 
     family = OWN_WORDS[name]
 
@@ -58,24 +62,24 @@ def way_of(value: Callable[[str], str | None], *, own_words: bool, chats: bool) 
         except ValueError:
             return None
 
-    return Way(family, temperature)
+    return DecisionWay(family, temperature)
 
 
 # Logits divided by less overflow; the choice is certain long before.
 _LEAST_TEMPERATURE = 1e-3
 
 
-class Item(NamedTuple):
+class ShownOption(NamedTuple):
     """One option as a prompt shows it."""
 
     key: Any
     description: Any
 
 
-class Decisions:
+class DecisionPreparer:
     """Prepares the decisions of one model, by the prompts of its chat template or of its decision template."""
 
-    def __init__(self, way: Way, labels: Sequence[str], conversations: Conversations) -> None:
+    def __init__(self, way: DecisionWay, labels: Sequence[str], conversations: Conversations) -> None:
         self._way = way
         self._labels = labels
         self._conversations = conversations
@@ -120,7 +124,7 @@ class Decisions:
         )
 
     def _form(
-        self, job: PrepareDecision, family: Family, question: Question, readings: list[list[Item]]
+        self, job: PrepareDecision, family: DecisionFamily, question: Question, readings: list[list[ShownOption]]
     ) -> QuestionForm:
         kind = type_of(question)
         temperature = job.temperatures.get(kind) or self._way.temperature(kind, len(readings[0])) or 1.0
@@ -132,7 +136,7 @@ class Decisions:
             reverse=predicate and not family.true_first and not family.ratings,
         )
 
-    def _count(self, items: list[Item], family: Family, question: Question) -> int:
+    def _count(self, items: list[ShownOption], family: DecisionFamily, question: Question) -> int:
         return RATINGS if family.ratings and isinstance(question, Predicate) else len(items)
 
     def _check_labels(self, index: int, question: Question, count: int) -> None:
@@ -181,19 +185,19 @@ class _Common:
         return self._first[:end], [[*self._first[end:same], *rest] for same, rest in self._rest]
 
 
-def _readings(question: Question, family: Family, orders: int) -> Iterator[list[Item]]:
+def _readings(question: Question, family: DecisionFamily, orders: int) -> Iterator[list[ShownOption]]:
     """Yield the options of a question in each order in which they are read."""
     match question:
         case Choice():
-            items = [Item(_key(option.value), option.description) for option in question.options]
+            items = [ShownOption(_key(option.value), option.description) for option in question.options]
             yield items
             if orders > 1:
                 yield items[::-1]
         case Score():
-            yield [Item(str(index), level.label) for index, level in enumerate(question.levels)]
+            yield [ShownOption(str(index), level.label) for index, level in enumerate(question.levels)]
         case Predicate():
             described = (question.true, question.false) if family.true_first else (question.false, question.true)
-            yield [Item(side, described[place]) for place, side in enumerate(family.sides)]
+            yield [ShownOption(side, described[place]) for place, side in enumerate(family.sides)]
 
 
 def _key(value: str | bool) -> str:
@@ -201,12 +205,12 @@ def _key(value: str | bool) -> str:
 
 
 def _chat(
-    family: Family,
+    family: DecisionFamily,
     labels: Sequence[str],
     params: DecisionPrompt,
     index: int,
-    items: list[Item],
-    asked: list[list[list[Item]]],
+    items: list[ShownOption],
+    asked: list[list[list[ShownOption]]],
 ) -> Chat:
     question = params.questions[index]
     if family is CHAT:
@@ -215,7 +219,7 @@ def _chat(
 
     names = params.names
 
-    def listed(place: int, own: list[Item]) -> dict[str, Any]:
+    def listed(place: int, own: list[ShownOption]) -> dict[str, Any]:
         each = params.questions[place]
         options = [
             {"key": item.key, "description": arrange(item.description), "label": label}
@@ -239,7 +243,7 @@ def _sorted(value: Any) -> Any:
     return value
 
 
-def _conversation(params: DecisionPrompt, question: Question, items: list[Item], labels: Sequence[str]) -> Chat:
+def _conversation(params: DecisionPrompt, question: Question, items: list[ShownOption], labels: Sequence[str]) -> Chat:
     """Return the question as a chat: the state comes first, so that it is the prefix of all questions."""
     lines = [f"Question: {shown(question.instructions) if question.instructions is not None else _SIDES}"]
     for item, label in zip(items, labels, strict=False):

@@ -11,7 +11,7 @@ class FillTokens(NamedTuple):
     middle: int
 
 
-class Vocabulary(Protocol):
+class FillVocabulary(Protocol):
     """The tokens of a model."""
 
     @property
@@ -30,7 +30,7 @@ class Vocabulary(Protocol):
 
 
 def fill_prompt(
-    vocabulary: Vocabulary, fill: FillTokens, prefix: str, suffix: str, *, parse_special: bool
+    vocabulary: FillVocabulary, fill: FillTokens, prefix: str, suffix: str, *, parse_special: bool
 ) -> list[int]:
     """Return the prompt whose answer stands between two texts: the prefix first, as such models are trained most."""
     before, after = (

@@ -26,7 +26,7 @@ from car_protocol.limits import MAX_IMAGE_PIXELS, MAX_IMAGES
 _EDGE = "\U0001fffe"
 
 
-class Text(NamedTuple):
+class PromptText(NamedTuple):
     """A piece of the prompt, and whether control tokens count in it."""
 
     text: str
@@ -141,16 +141,16 @@ def with_markers(contents: Sequence[Sequence[str | bytes]], secret: str) -> tupl
     return texts, images
 
 
-def split_at_markers(pieces: Iterable[tuple[str, bool]], images: int, secret: str) -> list[Text | Slot]:
+def split_at_markers(pieces: Iterable[tuple[str, bool]], images: int, secret: str) -> list[PromptText | Slot]:
     """Return rendered pieces with slots for their markers; raises Refusal unless every image has exactly one."""
-    found: list[Text | Slot] = []
+    found: list[PromptText | Slot] = []
     for text, parse_special in pieces:
         # Every other part is a number: the match of the pattern's group.
         for place, part in enumerate(re.split(f"{_EDGE}{secret}{_EDGE}([0-9]+){_EDGE}", text)):
             if place % 2:
                 found.append(Slot(int(part)))
             elif part:
-                found.append(Text(part, parse_special))
+                found.append(PromptText(part, parse_special))
     if sorted(segment.image for segment in found if isinstance(segment, Slot)) != list(range(images)):
         raise Refusal("invalid_params", param="messages")
     return found

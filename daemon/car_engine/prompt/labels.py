@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from car_engine.prompt.decision_families import Family
+from car_engine.prompt.decision_families import DecisionFamily
 from car_protocol.decide import MAX_OPTIONS
 
 
-def labels_of(family: Family, pieces: Sequence[bytes]) -> dict[str, list[int]]:
+def labels_of(family: DecisionFamily, pieces: Sequence[bytes]) -> dict[str, list[int]]:
     """Return the labels that a family can use, each with the tokens that the model may write for it.
 
     `pieces` are the bytes of every token. A label counts with all of its tokens: with and without a space before it, if
@@ -22,5 +22,5 @@ def labels_of(family: Family, pieces: Sequence[bytes]) -> dict[str, list[int]]:
     return {label: found[label] for label in usable[:MAX_OPTIONS]}
 
 
-def _forms(label: str, family: Family) -> list[bytes]:
+def _forms(label: str, family: DecisionFamily) -> list[bytes]:
     return [label.encode(), *([b" " + label.encode()] if family.spaced else [])]

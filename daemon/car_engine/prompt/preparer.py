@@ -28,15 +28,15 @@ from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.conversation import Conversations, Prompt
-from car_engine.prompt.decisions import Decisions
-from car_engine.prompt.fill_prompt import FillTokens, Vocabulary, fill_prompt
+from car_engine.prompt.decisions import DecisionPreparer
+from car_engine.prompt.fill_prompt import FillTokens, FillVocabulary, fill_prompt
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
 from car_engine.prompt.text_inputs import TextInputs
 from car_protocol.sampling import Sampling
 
 
-class Tokenizer(Vocabulary, Protocol):
+class Tokenizer(FillVocabulary, Protocol):
     """The vocabulary of a model."""
 
     @property
@@ -120,7 +120,7 @@ class Preparer:
         conversations: Conversations,
         constraints: OutputConstraints,
         texts: TextInputs,
-        decisions: Decisions,
+        decisions: DecisionPreparer,
         warm: Callable[[int, Sampling], None],
         adapters: Collection[str],
         *,

@@ -16,7 +16,7 @@ class Separators(NamedTuple):
     end: list[int]
 
 
-class Vocabulary(Protocol):
+class RankVocabulary(Protocol):
     """The tokens of a model that ranks."""
 
     @property
@@ -37,7 +37,7 @@ class Vocabulary(Protocol):
 class RerankPrompt:
     """Builds inputs by the model's template, or with its separators if it has no template."""
 
-    def __init__(self, template: str | None, vocabulary: Vocabulary) -> None:
+    def __init__(self, template: str | None, vocabulary: RankVocabulary) -> None:
         self._vocabulary = vocabulary
         self._template = template
         self._escaper = SpecialTokenEscaper(vocabulary.specials, ())

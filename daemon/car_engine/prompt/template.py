@@ -17,7 +17,7 @@ from car_engine.prompt.image_prompt import ImagePrompt, Slot, split_at_markers
 _UNLIMITED = ContextLimit(sys.maxsize, 1)
 
 
-class Vocabulary(Protocol):
+class ChatVocabulary(Protocol):
     """The tokens of a model."""
 
     @property
@@ -77,7 +77,7 @@ class ChatTemplate:
     def __init__(
         self,
         source: str,
-        vocabulary: Vocabulary,
+        vocabulary: ChatVocabulary,
         ask: Callable[[Job], Answer],
         style: ToolStyle | None = None,
         tags: Tags | None = None,

@@ -11,7 +11,7 @@ from car_engine.preparation import Preparation
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decision_families import CHAT, OWN_WORDS
-from car_engine.prompt.decisions import Decisions, way_of
+from car_engine.prompt.decisions import DecisionPreparer, way_of
 from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.decide import Choice, DecisionPrompt, Level, Option, Predicate, Question, Score
@@ -33,13 +33,13 @@ URGENT = Score(name="urgent", instructions="How urgent?", levels=[Level("can wai
 ANGRY = Predicate(name="angry", instructions="Is the customer angry?", true="shouts")
 
 
-def decisions(family: str | None = None, context_tokens: int = 4000, **values: str) -> Decisions:
+def decisions(family: str | None = None, context_tokens: int = 4000, **values: str) -> DecisionPreparer:
     """Return what prepares decisions: of a chat model, or of a family with its own template."""
     metadata = {"decision.type": family, **values}
     way = way_of(metadata.get, own_words=True, chats=True)
     source = CHAT_TEMPLATE if family is None else OWN_TEMPLATE
     template = ChatTemplate(source, VOCABULARY, Preparation().answer, begins=family is None)
-    return Decisions(way, LABELS, Conversations(template, ContextLimit(context_tokens, 10)))
+    return DecisionPreparer(way, LABELS, Conversations(template, ContextLimit(context_tokens, 10)))
 
 
 def prepared(

@@ -12,8 +12,8 @@ from car_base.ipc.refusal import Refusal
 from car_engine.images.image_file import Size
 from car_engine.prompt.image_prompt import (
     Counts,
+    PromptText,
     Slot,
-    Text,
     marker,
     split_at_markers,
     take_images,
@@ -56,23 +56,23 @@ def test_images_stand_where_their_parts_stood() -> None:
     texts, images = with_markers([["see ", b"one", " and ", b"two"], [b"three"]], SECRET)
     assert images == [b"one", b"two", b"three"]
     assert split_at_markers([(rendered(PLAIN, texts), True)], 3, SECRET) == [
-        Text("[see ", True),
+        PromptText("[see ", True),
         Slot(0),
-        Text(" and ", True),
+        PromptText(" and ", True),
         Slot(1),
-        Text("][", True),
+        PromptText("][", True),
         Slot(2),
-        Text("]", True),
+        PromptText("]", True),
     ]
 
 
 def test_pieces_keep_whether_control_tokens_count_in_them() -> None:
     pieces = [("<s>", True), (f"a{marker(0, SECRET)}b", False), (marker(1, SECRET), True)]
     assert split_at_markers(pieces, 2, SECRET) == [
-        Text("<s>", True),
-        Text("a", False),
+        PromptText("<s>", True),
+        PromptText("a", False),
         Slot(0),
-        Text("b", False),
+        PromptText("b", False),
         Slot(1),
     ]
 
@@ -80,7 +80,7 @@ def test_pieces_keep_whether_control_tokens_count_in_them() -> None:
 def test_a_chat_without_images_stays_as_it_is() -> None:
     texts, images = with_markers([["a", "b"], [], ["c"]], SECRET)
     assert (texts, images) == (["ab", "", "c"], [])
-    assert split_at_markers([("ab", True), ("c", False)], 0, SECRET) == [Text("ab", True), Text("c", False)]
+    assert split_at_markers([("ab", True), ("c", False)], 0, SECRET) == [PromptText("ab", True), PromptText("c", False)]
 
 
 def test_equal_images_have_places_of_their_own() -> None:
@@ -118,7 +118,7 @@ def test_templates_that_look_for_parts_take_the_text_as_one_part() -> None:
     texts, _ = with_markers([["a", b"one"]], SECRET)
     assert refused(rendered(TYPED, texts), 1) == {"param": "messages"}
     parts = [[{"type": "text", "text": text}] for text in texts]
-    assert split_at_markers([(rendered(TYPED, parts), True)], 1, SECRET) == [Text("a", True), Slot(0)]
+    assert split_at_markers([(rendered(TYPED, parts), True)], 1, SECRET) == [PromptText("a", True), Slot(0)]
 
 
 def test_a_secret_is_never_the_same() -> None:
@@ -130,7 +130,7 @@ def test_a_client_without_the_secret_puts_no_image_in(words: str) -> None:
     secret = "987654321"
     texts, _ = with_markers([[words, b"one", words]], secret)
     found = split_at_markers([(texts[0], True)], 1, secret)
-    assert found == [Text(words, True), Slot(0), Text(words, True)] if words else found == [Slot(0)]
+    assert found == [PromptText(words, True), Slot(0), PromptText(words, True)] if words else found == [Slot(0)]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -142,7 +142,7 @@ def test_the_templates_of_all_families_keep_images(name: Family) -> None:
     asked = chat(Message("user", texts[0]), Message("assistant", "yes"), Message("user", texts[1]))
     found = split_at_markers([(written(template, vocabulary, asked), True)], len(images), secret)
     assert [segment for segment in found if isinstance(segment, Slot)] == [Slot(0), Slot(1), Slot(2)]
-    assert secret not in "".join(segment.text for segment in found if isinstance(segment, Text))
+    assert secret not in "".join(segment.text for segment in found if isinstance(segment, PromptText))
 
 
 def written(template: ChatTemplate, vocabulary: FakeVocabulary, asked: Any) -> str:

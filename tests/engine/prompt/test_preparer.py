@@ -41,7 +41,7 @@ from car_engine.output.format import Format
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
-from car_engine.prompt.decisions import Decisions, Way
+from car_engine.prompt.decisions import DecisionPreparer, DecisionWay
 from car_engine.prompt.fill_prompt import FillTokens
 from car_engine.prompt.image_prompt import Counts, ImagePrompt
 from car_engine.prompt.job_progress import Clock, JobProgress, thread_clock
@@ -165,7 +165,7 @@ def preparer(
         conversations,
         OutputConstraints((grammars or FakeGrammars()).compile, lambda _: None),
         TEXTS,
-        Decisions(Way(None, why="it is a test"), [], conversations),
+        DecisionPreparer(DecisionWay(None, why="it is a test"), [], conversations),
         warm,
         ["a"],
         generates=True,

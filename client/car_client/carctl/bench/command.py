@@ -92,7 +92,7 @@ def run(client: Client, options: Namespace) -> None:
 def _rounds(client: Client, options: Namespace) -> tuple["Groups", str]:
     import asyncio
 
-    from car_client.carctl.bench.rounds import Peer, Round, rounds, tokens_per_word, workloads
+    from car_client.carctl.bench.rounds import ComparedServer, LoadRound, rounds, tokens_per_word, workloads
     from car_client.carctl.bench.table import TITLE, bars, footer, heading, lines
 
     # Tokenizing loads the model, whose capacity is known only then.
@@ -100,9 +100,9 @@ def _rounds(client: Client, options: Namespace) -> tuple["Groups", str]:
     models = client.models()
     capacity = next(each.capacity for each in models if (each.name == options.model if options.model else each.default))
     plan = workloads(options, capacity, per_word)
-    peer = Peer(options.compare, options.compare_model) if options.compare else None
+    peer = ComparedServer(options.compare, options.compare_model) if options.compare else None
 
-    async def measure() -> list[Round]:
+    async def measure() -> list[LoadRound]:
         found = []
         async for each in rounds(_socket(options), peer, plan):
             found.append(each)
@@ -122,12 +122,12 @@ def _house(options: Namespace) -> tuple["Groups", str]:
     from car_client.carctl.bench.generator import connect as connect_to
     from car_client.carctl.bench.house_apps import APPS
     from car_client.carctl.bench.house_figures import house_figures
-    from car_client.carctl.bench.house_run import House, Server
+    from car_client.carctl.bench.house_run import House, HouseServer
     from car_client.carctl.bench.house_table import TITLE, bars, table
 
-    def server(name: str, address: str, model: str | None) -> Server:
+    def server(name: str, address: str, model: str | None) -> HouseServer:
         common = {"temperature": 0, "model": model} if model else {"temperature": 0}
-        return Server(name, lambda label: connect_to(address, {**common, "client": label}))
+        return HouseServer(name, lambda label: connect_to(address, {**common, "client": label}))
 
     apps = options.apps or list(APPS.values())
     address = options.url or _socket(options)

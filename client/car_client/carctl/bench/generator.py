@@ -29,7 +29,7 @@ class Target(Protocol):
         ...
 
 
-class Daemon:
+class LoadedDaemon:
     """A connection to the daemon; `options` are members of every request for an answer."""
 
     def __init__(self, path: str, options: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ async def connect(address: str, options: dict[str, Any]) -> Target:
     """
     if is_url(address):
         return CompletionServer(address, options, os.environ.get(KEY_VARIABLE))
-    daemon = Daemon(address, options)
+    daemon = LoadedDaemon(address, options)
     await daemon.connect()
     return daemon
 

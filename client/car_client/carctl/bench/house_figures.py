@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from car_client.carctl.bench.figures import percentile
 from car_client.carctl.bench.house_apps import App
-from car_client.carctl.bench.house_run import Outcome, Phase, Sent, Stay
+from car_client.carctl.bench.house_run import HousePhase, Outcome, Sent, Stay
 
 
 class Times(Struct, frozen=True):
@@ -84,7 +84,7 @@ def _part(alone: float | None, together: float | None) -> float:
     return alone / together if alone and together else 0.0
 
 
-def _app_figures(app: App, phase: Phase) -> AppFigures:
+def _app_figures(app: App, phase: HousePhase) -> AppFigures:
     sent = [each for each in phase.sent if each.app == app.name]
     outcomes = {name: sum(each.outcome == name for each in sent) for name in get_args(Outcome)}
     # Cold requests are more of a short phase's than of a long one's.

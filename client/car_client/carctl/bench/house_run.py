@@ -29,7 +29,7 @@ _LOAD_S = 300.0
 Outcome = Literal["answered", "superseded", "refused", "lost"]
 
 
-class Server(Struct, frozen=True):
+class HouseServer(Struct, frozen=True):
     """A server by its name in tables; `connect` returns a connection with the label of an app."""
 
     name: str
@@ -51,7 +51,7 @@ class Sent(Struct, frozen=True):
     cold: bool = False
 
 
-class Phase(Struct):
+class HousePhase(Struct):
     """The requests that were sent within `seconds` from `begin`; `own_cpu` is the generator's, of one core."""
 
     begin: float
@@ -64,15 +64,15 @@ class Stay(Struct, frozen=True):
     """The phases of one server: each app alone, by name, and all together."""
 
     server: str
-    alone: dict[str, Phase]
-    together: Phase
+    alone: dict[str, HousePhase]
+    together: HousePhase
 
 
 class House:
     """Runs apps on servers. All phases of one server take `seconds`; half of this time the apps run together."""
 
     def __init__(
-        self, servers: Sequence[Server], seconds: float, seed: int = 1, clock: Clock = time.perf_counter
+        self, servers: Sequence[HouseServer], seconds: float, seed: int = 1, clock: Clock = time.perf_counter
     ) -> None:
         self._servers = servers
         self._seconds = seconds
@@ -85,7 +85,7 @@ class House:
         apps = [app for app in apps if await self._is_served(app)]
         if not apps:
             raise LoadError(next(iter(self.left_out.values()), "no app was named"))
-        alone: list[dict[str, Phase]] = [{} for _ in self._servers]
+        alone: list[dict[str, HousePhase]] = [{} for _ in self._servers]
         for app in apps:
             for number, phases in enumerate(alone):
                 phases[app.name] = await self._phase(number, [app], self._seconds / 2 / len(apps))
@@ -110,12 +110,12 @@ class House:
                 ) from None
         return True
 
-    async def _phase(self, number: int, apps: Sequence[App], seconds: float) -> Phase:
+    async def _phase(self, number: int, apps: Sequence[App], seconds: float) -> HousePhase:
         """Run apps on a server until the time is over, and wait for the answers that are due then."""
         server, name = self._servers[number], f"{apps[0].name} alone" if len(apps) == 1 else "together"
         # Two of the servers may be doors to the same one, with its cache.
         session = f"{self._seed}-{number}-{name}".replace(" ", "-")
-        phase, cpu = Phase(self._clock(), seconds), time.process_time()
+        phase, cpu = HousePhase(self._clock(), seconds), time.process_time()
         async with _shown(f"{server.name}: {name}", seconds), asyncio.TaskGroup() as tasks:
             for app in apps:
                 for place, lane in enumerate(app.lanes):
@@ -125,7 +125,7 @@ class House:
         phase.own_cpu = (time.process_time() - cpu) / (self._clock() - phase.begin)
         return phase
 
-    async def _live(self, server: Server, app: App, lane: Lane, start: float, phase: Phase) -> None:
+    async def _live(self, server: HouseServer, app: App, lane: Lane, start: float, phase: HousePhase) -> None:
         """Send the requests of a lane, from a part of its first pause on."""
         end = phase.begin + phase.seconds
         call = next(lane)
@@ -165,7 +165,7 @@ async def _answer(target: Target, call: Call, started: asyncio.Event | None = No
 
 
 @asynccontextmanager
-async def _connected(server: Server, app: App) -> AsyncIterator[Target]:
+async def _connected(server: HouseServer, app: App) -> AsyncIterator[Target]:
     target = await server.connect(app.name)
     try:
         yield target

@@ -20,7 +20,7 @@ _REQUESTS_EACH = 4
 _ARRIVALS = 20
 
 
-class Peer(Struct, frozen=True):
+class ComparedServer(Struct, frozen=True):
     """Another server at its URL, and the model's name there."""
 
     address: str
@@ -35,7 +35,7 @@ class Ratios(Struct, frozen=True):
     itl_ms: Spread
 
 
-class Round(Struct, frozen=True, omit_defaults=True):
+class LoadRound(Struct, frozen=True, omit_defaults=True):
     """The figures for one number of requests at once, or for one rate."""
 
     at_once: int | None
@@ -74,13 +74,13 @@ def tokens_per_word(client: Client, model: str | None) -> float:
     return max(1, len(client.tokenize(" ".join(WORDS), model=model))) / len(WORDS)
 
 
-async def rounds(card: str, peer: Peer | None, plan: Sequence[Workload]) -> AsyncIterator[Round]:
+async def rounds(card: str, peer: ComparedServer | None, plan: Sequence[Workload]) -> AsyncIterator[LoadRound]:
     """Yield a round for each workload; `card` is the daemon's socket."""
     for workload in plan:
         at_once = None if workload.rate else workload.clients
         name = f"{workload.rate:g} a second" if workload.rate else f"{at_once} at once"
         if peer is None:
-            yield Round(at_once, workload.rate, await _measured(card, workload, name))
+            yield LoadRound(at_once, workload.rate, await _measured(card, workload, name))
             continue
         # The model's name is another one there.
         others = {name: value for name, value in workload.options.items() if name != "model"}
@@ -91,7 +91,7 @@ async def rounds(card: str, peer: Peer | None, plan: Sequence[Workload]) -> Asyn
             ours_found.append(await _measured(card, workload, label))
             theirs_found.append(await _measured(peer.address, theirs, label))
         medians = median_turn(ours_found), median_turn(theirs_found)
-        yield Round(at_once, workload.rate, *medians, ratios(ours_found, theirs_found))
+        yield LoadRound(at_once, workload.rate, *medians, ratios(ours_found, theirs_found))
 
 
 async def _measured(address: str, workload: Workload, name: str) -> Figures:

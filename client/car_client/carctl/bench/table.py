@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from car_client.carctl.bench.figures import Figures, Spread
-from car_client.carctl.bench.rounds import Round
+from car_client.carctl.bench.rounds import LoadRound
 from car_client.carctl.terminal.text import duration, rate
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def heading() -> str:
     return _line("at once", "", "tokens/s", ["first p50", "p95", "p99", "between p50", "p95", "p99"])
 
 
-def lines(each: Round) -> list[str]:
+def lines(each: LoadRound) -> list[str]:
     """Return the line of the daemon; in a comparison also those of the other server and of the ratios."""
     name = f"{each.rate:g}/s" if each.rate is not None else str(each.at_once)
     if each.other is None or each.ratios is None:
@@ -29,14 +29,14 @@ def lines(each: Round) -> list[str]:
     return [_figures(name, "card", each.card), _figures("", "other", each.other), last]
 
 
-def footer(found: Sequence[Round]) -> str:
+def footer(found: Sequence[LoadRound]) -> str:
     """Return a line with the processor time of the load generator."""
     measured = [figures for each in found for figures in (each.card, each.other) if figures is not None]
     most = max(figures.own_cpu for figures in measured)
     return f"the load generator took {most:.0%} of one core at most"
 
 
-def bars(found: Sequence[Round]) -> list[tuple[str, list["Bar"]]]:
+def bars(found: Sequence[LoadRound]) -> list[tuple[str, list["Bar"]]]:
     """Return the bars of each round, one a server: its throughput, by the most of all."""
     from car_client.carctl.bench.bar_picture import Bar
 

@@ -20,7 +20,7 @@ _decode_arguments = msgspec.json.Decoder(dict[str, Any]).decode
 _THOUGHTS = ("reasoning", "thinking", "thought")
 
 
-class Form(NamedTuple):
+class ChatForm(NamedTuple):
     """The form of a chat's variables: content as a list of parts; `complete` fills gaps that a template rejects."""
 
     typed: bool = False
@@ -40,7 +40,7 @@ class Arguments(dict[str, Any]):
         return text + str(self)
 
 
-def chat_variables(chat: Chat, escape: Escape, reads: Reads, form: Form) -> dict[str, Any]:
+def chat_variables(chat: Chat, escape: Escape, reads: Reads, form: ChatForm) -> dict[str, Any]:
     """Return the variables; raises ValueError for arguments that are not a JSON object."""
     tools = escape(tool_variables(chat.tools, complete=form.complete))
     given: dict[str, Any] = {
@@ -63,7 +63,7 @@ def dates(now: datetime) -> dict[str, str]:
     return {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
 
 
-def _message(message: Message, escape: Escape, reads: Reads, form: Form) -> dict[str, Any]:
+def _message(message: Message, escape: Escape, reads: Reads, form: ChatForm) -> dict[str, Any]:
     text, thought = message.text, message.reasoning
     if form.complete and message.tool_calls and thought and text and "thinking" in reads.words:
         # Some templates take either beside a call.

@@ -10,7 +10,7 @@ from jinja2 import nodes
 from msgspec.structs import replace
 
 from car_base.ipc.frames import Chat
-from car_engine.prompt.rendering.chat_variables import Escape, Form, chat_variables, dates
+from car_engine.prompt.rendering.chat_variables import ChatForm, Escape, chat_variables, dates
 from car_engine.prompt.rendering.environment import TemplateRefusal, chat_environment
 from car_engine.prompt.rendering.single_calls import one_by_one
 from car_engine.prompt.rendering.system_messages import folded, folded_late, renamed
@@ -108,17 +108,17 @@ class TemplateWriter:
 
     def _formed(self, chat: Chat, escape: Escape, *, typed: bool) -> str:
         try:
-            return self._written(chat, escape, Form(typed))
+            return self._written(chat, escape, ChatForm(typed))
         except MemoryError:
             raise
         except TemplateRefusal as refusal:
             with suppress(Exception):
-                return self._written(chat, escape, Form(typed, complete=True))
+                return self._written(chat, escape, ChatForm(typed, complete=True))
             raise refusal from None
         except Exception:  # noqa: BLE001 - the second form raises its own
-            return self._written(chat, escape, Form(typed, complete=True))
+            return self._written(chat, escape, ChatForm(typed, complete=True))
 
-    def _written(self, chat: Chat, escape: Escape, form: Form) -> str:
+    def _written(self, chat: Chat, escape: Escape, form: ChatForm) -> str:
         given = chat_variables(chat, escape, self.reads, form)
         defaults: dict[str, Any] = {
             "add_generation_prompt": not chat.continue_last,

@@ -9,7 +9,7 @@ import pytest
 
 from car_client.carctl.bench.figures import Figures, Spread
 from car_client.carctl.bench.house_figures import HouseFigures
-from car_client.carctl.bench.rounds import Ratios, Round, doubling, median_turn, ratios, workloads
+from car_client.carctl.bench.rounds import LoadRound, Ratios, doubling, median_turn, ratios, workloads
 from car_client.carctl.bench.table import footer, heading, lines
 from car_client.carctl.bench.workload import Lengths
 from tests.client.carctl.bench.fake_sse_server import fake_sse_server
@@ -67,7 +67,7 @@ def test_requests_have_what_was_chosen_and_no_cache_answers_them() -> None:
 
 
 def test_a_round_is_a_line_below_the_heading() -> None:
-    (shown,) = lines(Round(16, None, figures(1234.5)))
+    (shown,) = lines(LoadRound(16, None, figures(1234.5)))
     assert shown.split("  ")[0] == "16"
     assert " ".join(shown.split()) == "16 1,234 10 ms 1.5 s 2.5 s 8.0 ms 9.5 ms 99 ms"
     assert len(shown) == len(heading()) <= 80
@@ -75,7 +75,7 @@ def test_a_round_is_a_line_below_the_heading() -> None:
 
 def test_a_compared_round_has_a_line_of_ratios() -> None:
     ours, theirs = figures(200, first_ms=20), figures(100, first_ms=10)
-    each = Round(None, 2.5, ours, theirs, ratios([ours], [theirs]))
+    each = LoadRound(None, 2.5, ours, theirs, ratios([ours], [theirs]))
     card, other, ratio = lines(each)
     assert card.split()[:3] == ["2.5/s", "card", "200"]
     assert other.split()[:2] == ["other", "100"]
@@ -84,7 +84,7 @@ def test_a_compared_round_has_a_line_of_ratios() -> None:
 
 
 def test_asking_has_a_cost_that_is_shown() -> None:
-    rounds = [Round(1, None, figures(1, own_cpu=0.01)), Round(2, None, figures(1), figures(1, own_cpu=0.125))]
+    rounds = [LoadRound(1, None, figures(1, own_cpu=0.01)), LoadRound(2, None, figures(1), figures(1, own_cpu=0.125))]
     assert footer(rounds) == "the load generator took 12% of one core at most"
 
 
@@ -110,7 +110,7 @@ def test_no_tokens_have_no_ratio() -> None:
 def test_rounds_go_up_to_the_declared_capacity(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "bench", "--json", "--max-tokens", "5", "--model", "guide", "--requests=9")
     assert (done.returncode, done.stderr) == (0, b"")
-    found = [msgspec.json.decode(each, type=Round) for each in done.stdout.splitlines()]
+    found = [msgspec.json.decode(each, type=LoadRound) for each in done.stdout.splitlines()]
     assert [each.at_once for each in found] == [1, 2, 4]
     assert [each.card.requests for each in found] == [9, 9, 9]
     asked = [msgspec.json.decode(call.params) for call in daemon.calls if call.method == "infer_stream"]
@@ -131,7 +131,7 @@ def test_requests_may_arrive_at_a_rate_and_in_a_class(daemon: FakeDaemon) -> Non
     done = carctl(
         "--socket", daemon.path, "bench", "--rate", "400", "--requests", "5", "--priority", "throughput", "--json"
     )
-    found = msgspec.json.decode(done.stdout, type=Round)
+    found = msgspec.json.decode(done.stdout, type=LoadRound)
     assert (found.at_once, found.rate, found.card.requests) == (None, 400.0, 5)
     assert daemon.params("infer_stream")["priority"] == "throughput"
 
@@ -151,7 +151,7 @@ def test_another_server_is_asked_the_same_in_turn(daemon: FakeDaemon) -> None:
 def test_the_json_of_a_comparison_has_both_and_their_ratios(daemon: FakeDaemon) -> None:
     with fake_sse_server() as server:
         arguments = ["--compare", server.url, "--at-once", "1", "--requests", "2", "--json"]
-        found = msgspec.json.decode(carctl("--socket", daemon.path, "bench", *arguments).stdout, type=Round)
+        found = msgspec.json.decode(carctl("--socket", daemon.path, "bench", *arguments).stdout, type=LoadRound)
     assert found.other is not None
     assert found.other.prompt_tokens == 7
     assert found.ratios is not None
@@ -258,7 +258,7 @@ def test_json_goes_into_a_file_beside_the_table(daemon: FakeDaemon, tmp_path: Pa
     file = tmp_path / "found.json"
     done = carctl("--socket", daemon.path, "bench", "--at-once", "1,2", "--requests", "2", "--json", file)
     assert (done.returncode, done.stdout.decode().splitlines()[0]) == (0, heading())
-    assert [msgspec.json.decode(line, type=Round).at_once for line in file.read_bytes().splitlines()] == [1, 2]
+    assert [msgspec.json.decode(line, type=LoadRound).at_once for line in file.read_bytes().splitlines()] == [1, 2]
 
 
 HOUSE = ("bench", "--house", "--minutes", "0.01", "--apps")

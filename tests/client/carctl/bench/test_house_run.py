@@ -11,7 +11,7 @@ from car_client.carctl.bench.completions import LoadError
 from car_client.carctl.bench.figures import TimedAnswer
 from car_client.carctl.bench.house_apps import APPS, App, Call, Lane
 from car_client.carctl.bench.house_figures import Kept, computed_by_new, house_figures
-from car_client.carctl.bench.house_run import House, Sent, Server, Stay
+from car_client.carctl.bench.house_run import House, HouseServer, Sent, Stay
 from car_client.carctl.bench.house_table import bars, table
 from tests.client.carctl.bench.scripted_server import ScriptedServer
 from tests.client.carctl.bench.virtual_time import now, run
@@ -39,7 +39,7 @@ def lived(
     async def live() -> tuple[ScriptedServer, House, Stay]:
         server = ScriptedServer(at_once)
         script(server)
-        house = House([Server("scripted", server.connect)], seconds, clock=now)
+        house = House([HouseServer("scripted", server.connect)], seconds, clock=now)
         (stay,) = await house.run(apps)
         return server, house, stay
 
@@ -138,7 +138,7 @@ def test_the_first_request_of_a_lane_counts_only_where_it_is_alone() -> None:
     async def live(seconds: float) -> Kept:
         server = ScriptedServer()
         server.first_s = 2.0
-        (stay,) = await House([Server("scripted", server.connect)], seconds, clock=now).run([CHAT])
+        (stay,) = await House([HouseServer("scripted", server.connect)], seconds, clock=now).run([CHAT])
         return house_figures(stay, [CHAT]).apps[0]
 
     long, short = run(live(60)), run(live(4))
@@ -151,7 +151,7 @@ def test_the_first_request_of_a_lane_counts_only_where_it_is_alone() -> None:
 def test_two_servers_take_turns_with_each_app_and_then_with_all() -> None:
     async def live() -> list[tuple[str, float]]:
         servers = [ScriptedServer(), ScriptedServer()]
-        house = House([Server(str(number), each.connect) for number, each in enumerate(servers)], 60, clock=now)
+        house = House([HouseServer(str(number), each.connect) for number, each in enumerate(servers)], 60, clock=now)
         stays = await house.run([CHAT, CODE])
         phases = [(f"{app} {stay.server}", each.begin) for stay in stays for app, each in stay.alone.items()]
         return sorted([*phases, *((stay.server, stay.together.begin) for stay in stays)], key=lambda pair: pair[1])
