@@ -22,8 +22,11 @@ class BatchSizes:
     texts: int
 
     def for_sequences(self, sequences: int) -> "BatchSizes":
-        """Return sizes of whole rounds: some models with states compute an equal number of rows of each sequence."""
-        call, graph = (-(-size // sequences) * sequences for size in (self.call, self.graph))
+        """Return sizes of whole rounds: some models with states compute an equal number of rows of each sequence.
+
+        A graph has no more rows than planned memory counts, unless there are more sequences.
+        """
+        call, graph = (max(1, size // sequences) * sequences for size in (self.call, self.graph))
         return BatchSizes(call, graph, self.texts)
 
 

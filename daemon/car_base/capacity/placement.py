@@ -227,7 +227,8 @@ class _Planner:
 
     def _size(self, number: int, tokens: int, *, experts: bool = True) -> int:
         slot = self._sizes.slots[number]
-        return slot.weights - (0 if experts else slot.experts) + slot.cells.of(tokens)
+        sequences = -(-tokens // self._longest)
+        return slot.weights - (0 if experts else slot.experts) + slot.cells.of(tokens, sequences)
 
     def _buffers(self, tokens: int) -> int:
         return self._sizes.buffers + self._sizes.mask(min(tokens, self._longest))
@@ -251,7 +252,7 @@ def device_bytes(sizes: ModelSizes, placement: Placement, sequences: int, contex
     first, taken = len(sizes.slots) - placement.gpu_layers, []
     for size, count in zip(weights, placement.slots, strict=True):
         cells = SequenceBytes.together(slot.cells for slot in sizes.slots[first : first + count])
-        mask = sizes.mask(context_tokens) if cells.per_token else 0
+        mask = sizes.mask(context_tokens) if cells.mask(1) else 0
         own = sequences * cells.of(context_tokens) + mask
         taken.append(size + own + sizes.buffers if count else 0)
         first += count
@@ -274,9 +275,13 @@ def cells_room(sizes: ModelSizes, placement: Placement, memory: FreeMemory, host
 
 
 def _share(sizes: ModelSizes, chosen: slice) -> float:
-    """Return the share of slots in a sequence's cells or in its states, the larger one: it holds for every length."""
+    """Return the share of slots in a sequence's cells, windows or states, the largest: it holds for every length."""
     every, some = (SequenceBytes.together(slot.cells for slot in sizes.slots[each]) for each in (slice(None), chosen))
-    return max(some.per_token / max(1, every.per_token), some.states / max(1, every.states))
+    return max(
+        some.per_token / max(1, every.per_token),
+        some.windowed / max(1, every.windowed),
+        some.states / max(1, every.states),
+    )
 
 
 def usable(devices: Sequence[Device]) -> tuple[Device, ...]:

@@ -1,6 +1,7 @@
 """The sizes of a model by its header: a sequence's bytes, and the weights of each layer, for plans on both sides."""
 
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from msgspec import Struct
 
@@ -10,8 +11,9 @@ from car_base.ipc.types import KvType
 CELLS = 256
 # Bytes of a block of numbers in the KV cache, and the numbers in it.
 _BLOCKS: dict[KvType, tuple[int, int]] = {"f16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
-# The attention mask of a batch: 512 rows of 16-bit floats, as long as a sequence.
-_MASK_BYTES_PER_TOKEN = 512 * 2
+# Rows of a graph: attention masks have as many, and a window has as many cells beside those that are seen.
+GRAPH_ROWS = 512
+_MASK_BYTES_PER_TOKEN = GRAPH_ROWS * 2  # 16-bit floats
 
 
 def whole_cells(tokens: int) -> int:
@@ -22,12 +24,15 @@ def whole_cells(tokens: int) -> int:
 class SequenceBytes(Struct, frozen=True, array_like=True):
     """Memory of one sequence: each token in the KV cache, and the states, which are there from the start.
 
-    `masks` is the number of attention masks of a batch: layers with a sliding window have one of their own.
+    `masks` is the number of attention masks of a batch: layers with a sliding window have one of their own. They keep
+    `windowed` bytes of each of the last `window` tokens.
     """
 
     per_token: int
     states: int = 0
     masks: int = 1
+    windowed: int = 0
+    window: int = 0
 
     @classmethod
     def attending(
@@ -35,28 +40,53 @@ class SequenceBytes(Struct, frozen=True, array_like=True):
         kv_heads: Iterable[int],
         key_length: int,
         value_length: int,
+        windows: Iterable[int] = (),
         states: int = 0,
         kv_type: KvType = "f16",
         masks: int = 1,
     ) -> "SequenceBytes":
-        """Return the bytes of a sequence in a KV cache of this type; `kv_heads` are the KV heads of each layer."""
+        """Return the bytes of a sequence in a KV cache of this type.
+
+        `kv_heads` are the KV heads of each layer, `windows` the last tokens that it sees, 0 for all.
+        """
         size, numbers = _BLOCKS[kv_type]
-        return cls(sum(kv_heads) * (key_length + value_length) * size // numbers, states, masks)
+        heads = {False: 0, True: 0}  # by whether the layer has a window
+        windows = tuple(windows)
+        for count, window in zip_longest(kv_heads, windows, fillvalue=0):
+            heads[window > 0] += count
+        whole, windowed = (count * (key_length + value_length) * size // numbers for count in heads.values())
+        return cls(whole, states, masks, windowed, max(windows, default=0))
 
     @classmethod
     def together(cls, models: Iterable["SequenceBytes"]) -> "SequenceBytes":
         """Return the bytes of a sequence that several models compute."""
         listed = list(models)
-        per_token, states = sum(each.per_token for each in listed), sum(each.states for each in listed)
-        return cls(per_token, states, sum(each.masks for each in listed))
+        return cls(
+            sum(each.per_token for each in listed),
+            sum(each.states for each in listed),
+            sum(each.masks for each in listed),
+            sum(each.windowed for each in listed),
+            max((each.window for each in listed), default=0),
+        )
 
-    def of(self, context_tokens: int) -> int:
-        """Return the bytes of a sequence of this context."""
-        return self.per_token * context_tokens + self.states
+    @property
+    def window_cells(self) -> int:
+        """The cells of a layer with a window in a long sequence."""
+        return whole_cells(self.window + GRAPH_ROWS)
+
+    @property
+    def state(self) -> int:
+        """Bytes of what a sequence cannot be cut after: its states, and its windows once they are full."""
+        return self.states + self.windowed * self.window
+
+    def of(self, tokens: int, sequences: int = 1) -> int:
+        """Return the bytes of sequences with so many tokens together."""
+        window = self.windowed * min(tokens // sequences, self.window_cells)
+        return self.per_token * tokens + sequences * (self.states + window)
 
     def mask(self, context_tokens: int) -> int:
         """Return the bytes of a batch's attention masks, which all sequences share."""
-        return self.masks * _MASK_BYTES_PER_TOKEN * context_tokens if self.per_token else 0
+        return self.masks * _MASK_BYTES_PER_TOKEN * context_tokens if self.per_token + self.windowed else 0
 
     def number_within(self, size: int, context_tokens: int) -> int:
         """Return the number of sequences of this context within a size in bytes."""
@@ -64,8 +94,11 @@ class SequenceBytes(Struct, frozen=True, array_like=True):
 
     def tokens_within(self, size: int, sequences: int = 1) -> int:
         """Return the tokens of each of several sequences within a size in bytes, in whole cells."""
-        each = sequences * self.per_token + self.mask(1)
-        tokens = max(0, size - sequences * self.states) // max(1, each)
+        short, long = sequences * (self.per_token + self.windowed), sequences * self.per_token
+        left = size - sequences * self.states
+        # Windows take the less of what they take in a short sequence, and of what they take in a long one.
+        ways = (left, short), (left - sequences * self.windowed * self.window_cells, long)
+        tokens = max(max(0, room) // max(1, each + self.mask(1)) for room, each in ways)
         return tokens - tokens % CELLS
 
 

@@ -36,8 +36,24 @@ _BOUNDS = {
     "expert_group_used_count": (0, 1024),
 }
 _EPSILONS = ("attention.layer_norm_epsilon", "attention.layer_norm_rms_epsilon", "attention.group_norm_epsilon")
-# Architectures that llama.cpp gives sliding windows without the key.
-_WINDOWED = ("exaone4", "gemma2", "llama4")
+# Architectures that llama.cpp gives sliding windows without the key, and the last tokens that these see.
+_WINDOWED = {"exaone4": 4096, "gemma2": 4096, "llama4": 8192}
+# Each layer of this number sees all tokens, the layers before it a window, unless the file has a pattern of its own.
+# Windows of other architectures count as all tokens.
+_PERIODS = {
+    "afmoe": 4,
+    "cohere2": 4,
+    "exaone-moe": 4,
+    "exaone4": 4,
+    "gemma-embedding": 6,
+    "gemma2": 2,
+    "gemma3": 6,
+    "gemma3n": 5,
+    "gpt-oss": 2,
+    "llama4": 4,
+    "olmo2": 4,
+    "plamo3": 8,
+}
 # Where the keys of states begin.
 _STATES = ("ssm.", "wkv.", "shortconv.", "kda.")
 _WITHIN_BLOCKS = ("nextn_predict_layers", "posnet.block_count", "convnext.block_count")
@@ -45,11 +61,12 @@ _ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 
 
 class Attention(NamedTuple):
-    """KV heads of each layer, and the numbers in one head's key and value."""
+    """KV heads of each layer, the numbers in one head's key and value, and the tokens that layers see, 0 for all."""
 
     kv_heads: tuple[int, ...]
     key_length: int
     value_length: int
+    windows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +108,18 @@ class Hyperparameters:
         shared = self.numbers("attention.head_count_kv") or self.numbers("attention.head_count")
         width = self.most("embedding_length") // heads
         keys, values = self.most("attention.key_length") or width, self.most("attention.value_length") or width
-        return Attention(_for_each(shared, self.most("block_count")), keys, values)
+        return Attention(_for_each(shared, self.most("block_count")), keys, values, self._windows())
+
+    def _windows(self) -> tuple[int, ...]:
+        window = self.most("attention.sliding_window") or _WINDOWED.get(self.architecture, 0)
+        pattern, period = self.value("attention.sliding_window_pattern"), _PERIODS.get(self.architecture)
+        if isinstance(pattern, Array) and pattern.code == "?" and pattern.count <= _LAYERS:
+            self.reader.go_to(pattern.start)
+            return tuple(window if windowed else 0 for windowed in self.reader.numbers("?", pattern.count))
+        if not window or period is None:
+            return ()
+        period = pattern if type(pattern) is int and 0 < pattern <= _LAYERS else period
+        return tuple(0 if number % period == period - 1 else window for number in range(self.most("block_count")))
 
     def state_bytes(self) -> int:
         """Return the bytes of a sequence's states in 32-bit floats, as if all layers kept them."""

@@ -69,11 +69,11 @@ def sizes_of(parts: "Sequence[HeaderFacts]", settings: ModelSettings) -> ModelSi
     weights = {number: (size, experts) for part in parts for number, size, experts in part.layers}
     embedding = sum(part.embedding_bytes for part in parts)
     rest = sum(part.tensor_bytes for part in parts) - embedding - sum(size for size, _ in weights.values())
-    heads, key, value = first.attention
+    heads, key, value, windows = first.attention
     layers = []
     for number in range(first.block_count):
-        own_heads = heads[number : number + 1]
-        cells = SequenceBytes.attending(own_heads, key, value, first.state_bytes // first.block_count, settings.kv_type)
+        own, states = slice(number, number + 1), first.state_bytes // first.block_count
+        cells = SequenceBytes.attending(heads[own], key, value, windows[own], states, settings.kv_type)
         layers.append(LayerSizes(*weights.get(number, (0, 0)), cells))
     # A model without an output of its own computes with a copy of the table.
     output = LayerSizes(max(rest, embedding))

@@ -14,23 +14,29 @@ from car_engine.llama.model import LlamaModel
 _CELLS = 256
 _STEP = 8
 _TOKEN = 0
+# A saved cell has its position and its sequence beside its numbers, in three integers; some models have places in
+# images, too.
+_HEAD_BYTES = {False: 12, True: 24}
 
 
 def sequence_bytes(model: LlamaModel, threads: int) -> SequenceBytes:
-    """Return the bytes of one sequence; measured on a small context if layers differ or keep states."""
-    if model.metadata.layers_alike and not model.keeps_states:
+    """Return the bytes of one sequence; measured on a small context if layers differ, keep states or windows."""
+    if model.metadata.layers_alike and not model.keeps_states and not model.keeps_windows:
         return model.sequence_bytes()
     with closing(LlamaContext(model, sequences=1, context_tokens=_CELLS, threads=threads)) as context:
         if not context.generates or context.context_tokens < 2 * _STEP:
             return model.sequence_bytes()
-        sizes = []  # of the saved sequence, after each of two steps
+        whole, state = [], []  # bytes of the saved sequence and of its state, after each of two steps
         for start in (0, _STEP):
             code = context.decode([_TOKEN] * _STEP, list(range(start, start + _STEP)), [0] * _STEP, [False] * _STEP)
             if code != 0:
                 raise RuntimeError(f"llama_decode returned {code} where memory is measured")
-            sizes.append(context.saved_size(0))
-    per_token = (sizes[1] - sizes[0]) // _STEP
-    return SequenceBytes(per_token, sizes[0] - _STEP * per_token, model.masks)
+            whole.append(context.saved_size(0))
+            state.append(context.state_size(0) if model.keeps_windows else 0)
+    each, windowed = ((sizes[1] - sizes[0]) // _STEP for sizes in (whole, state))
+    head = _HEAD_BYTES[model.places_images]
+    per_token, windowed_cell = (max(0, size - head) for size in (each - windowed, windowed))
+    return SequenceBytes(per_token, whole[0] - _STEP * each, model.masks, windowed_cell, model.window)
 
 
 # The most decisive sizes first, because time may end before the last.

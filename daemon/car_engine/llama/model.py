@@ -189,7 +189,18 @@ class LlamaModel:
     @cached_property
     def keeps_windows(self) -> bool:
         """True if layers look no further than a window, of which the cells are kept alone."""
-        return bool(binding.llama_model_n_swa(self.handle))
+        return self.window > 0
+
+    @cached_property
+    def window(self) -> int:
+        """The last tokens that layers with a window see; 0 if there is none."""
+        return int(binding.llama_model_n_swa(self.handle))
+
+    @cached_property
+    def places_images(self) -> bool:
+        """True if each cell has a place in an image beside its position."""
+        kinds = (binding.LLAMA_ROPE_TYPE_MROPE, binding.LLAMA_ROPE_TYPE_IMROPE)
+        return binding.llama_model_rope_type(self.handle) in kinds
 
     @cached_property
     def masks(self) -> int:

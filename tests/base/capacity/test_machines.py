@@ -67,7 +67,7 @@ def taken(need: CapacityInputs, declared: Declared) -> int:
 def test_the_decisions_of_machines(
     attention: tuple[tuple[int, ...], int, int], free_gb: int, trained: int, kv_type: KvType, expected: tuple[int, int]
 ) -> None:
-    each = SequenceBytes.attending(*attention, 0, kv_type)
+    each = SequenceBytes.attending(*attention, kv_type=kv_type)
     declared = declare(need(free_gb * GB, sequence_bytes=each, trained_context=trained))
     assert (declared.sequences, declared.context_tokens) == expected
 
@@ -83,7 +83,12 @@ def needs(draw: st.DrawFn, /, **given: Any) -> CapacityInputs:
     states = draw(st.sampled_from([0, 0, 10**6, 10**9]))
     facts = {
         "sequence_bytes": SequenceBytes.attending(
-            [heads] * layers, width, width, states, draw(st.sampled_from(KV_TYPES))
+            [heads] * layers,
+            width,
+            width,
+            draw(st.sampled_from([(), (512,) * (layers // 2), (4096,) * layers])),
+            states,
+            draw(st.sampled_from(KV_TYPES)),
         ),
         "total_bytes": 512 * GB,
         "trained_context": draw(st.integers(2048, 1 << 20)),
@@ -129,7 +134,7 @@ def test_by_itself_an_engine_takes_a_quarter_at_most_and_a_long_sequence_leaves_
 @settings(derandomize=True, max_examples=200)
 @given(needs(context_tokens=None), st.sampled_from(["q8_0", "q4_0"]))
 def test_a_smaller_kv_type_never_gives_shorter_sequences(need: CapacityInputs, kv_type: KvType) -> None:
-    sizes = (SequenceBytes.attending(*MEDIUM), SequenceBytes.attending(*MEDIUM, 0, kv_type))
+    sizes = (SequenceBytes.attending(*MEDIUM), SequenceBytes.attending(*MEDIUM, kv_type=kv_type))
     whole, small = (declare(structs.replace(need, sequence_bytes=each)) for each in sizes)
     assert small.context_tokens >= whole.context_tokens
     assert small.sequences >= whole.sequences

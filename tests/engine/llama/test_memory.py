@@ -51,11 +51,21 @@ def logged() -> Iterator[list[str]]:
 
 def buffers(model: LlamaModel, context_tokens: int) -> dict[str, float]:
     """Return the bytes of a context's buffers by their kind."""
-    with logged() as lines:
-        context = LlamaContext(model, sequences=SEQUENCES, context_tokens=context_tokens, threads=1)
-    context.close()
-    sizes = re.findall(r"(KV|compute|output) buffer size = +([\d.]+) MiB", "".join(lines))
+    sizes = re.findall(r"(KV|compute|output) buffer size = +([\d.]+) MiB", log(model, SEQUENCES, context_tokens))
     return {kind: float(size) * MIB for kind, size in sizes}
+
+
+def cells_taken(model: LlamaModel, sequences: int, context_tokens: int) -> float:
+    """Return the bytes of a context's cells, windows and states."""
+    sizes = re.findall(r"(?:KV|RS) buffer size = +([\d.]+) MiB", log(model, sequences, context_tokens))
+    return sum(map(float, sizes)) * MIB
+
+
+def log(model: LlamaModel, sequences: int, context_tokens: int) -> str:
+    """Return what llama.cpp logs about a context."""
+    with logged() as lines:
+        LlamaContext(model, sequences=sequences, context_tokens=context_tokens, threads=1).close()
+    return "".join(lines)
 
 
 @pytest.mark.parametrize("kv_type", get_args(KvType))

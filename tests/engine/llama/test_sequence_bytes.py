@@ -3,16 +3,23 @@
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+from msgspec import structs
+
 from car_base.ipc.model_sizes import SequenceBytes
 from car_daemon.gguf.validation import check
 from car_engine.llama.calibration import sequence_bytes
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
 from tests.engine.llama.conftest import loaded
+from tests.engine.llama.kinds import any_model
+from tests.engine.llama.test_memory import cells_taken
 from tools.random_models.by_layer import KV_HEADS, generate_by_layer
 from tools.random_models.recurrent import INNER, KERNEL, STATE, generate_recurrent
 from tools.random_models.shape import TINY
-from tools.random_models.sliding import generate_sliding
+from tools.random_models.sliding import WINDOW, generate_sliding
+
+__all__ = ["any_model"]  # a fixture
 
 _FLOAT_BYTES = 4
 # Positions, lengths and types beside the cells.
@@ -36,8 +43,7 @@ def test_layers_with_kv_heads_of_their_own_take_what_the_header_says(tmp_path: P
     with loaded(tmp_path / "m.gguf") as by_layer:
         need = sequence_bytes(by_layer, threads=1)
         assert by_layer.sequence_bytes().per_token < estimated.per_token
-    # A saved sequence has the position of each token beside its cells.
-    assert 0 <= need.per_token - estimated.per_token <= 16
+    assert need.per_token == estimated.per_token
     assert 0 <= need.states < _HEADERS
 
 
@@ -49,6 +55,27 @@ def test_states_of_a_recurrent_model_are_measured(tmp_path: Path) -> None:
     assert need.per_token == 0
     assert 0 <= need.states - states < _HEADERS
     assert need.of(4096) == need.states
+
+
+@pytest.mark.parametrize(("sequences", "context_tokens"), [(1, 1024), (3, 2048), (4, 8192)])
+def test_a_context_of_every_kind_takes_what_was_measured(
+    any_model: LlamaModel, sequences: int, context_tokens: int
+) -> None:
+    planned = sequences * sequence_bytes(any_model, threads=1).of(context_tokens)
+    # llama.cpp logs hundredths of a MiB.
+    taken = cells_taken(any_model, sequences, context_tokens)
+    assert planned == pytest.approx(taken, rel=0.05, abs=0.01 * (1 << 20))
+
+
+def test_windows_by_the_header_are_those_of_the_loaded_model(tmp_path: Path) -> None:
+    generate_sliding(tmp_path / "m.gguf")
+    facts = check(tmp_path / "m.gguf")
+    assert facts.attention.windows == (WINDOW, 0)
+    with loaded(tmp_path / "m.gguf") as sliding:
+        need = sequence_bytes(sliding, threads=1)
+    by_header = SequenceBytes.attending(*facts.attention, masks=facts.masks)
+    assert structs.replace(need, states=0) == by_header
+    assert need.states < _HEADERS
 
 
 def test_layers_with_a_sliding_window_have_a_mask_of_their_own_by_the_header_and_once_loaded(tmp_path: Path) -> None:
