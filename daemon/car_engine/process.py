@@ -41,6 +41,7 @@ from car_base.ipc.frames import (
     Run,
     RunTexts,
     SetThreads,
+    SpareMemory,
     ToEngine,
     Tokenize,
     Warned,
@@ -192,7 +193,7 @@ class EngineProcess:
         for body in self._reader.feed(data):
             message: ToEngine = decode_to_engine(body)
             match message:
-                case Run() | RunTexts() | Park() | Resume() | Halt() | SetThreads():
+                case Run() | RunTexts() | Park() | Resume() | Halt() | SetThreads() | SpareMemory():
                     self._commands.put(message)
                 case Prepare() | PrepareDecision() | PrepareTexts() | Tokenize() | Detokenize():
                     if isinstance(message, Prepare | PrepareDecision):

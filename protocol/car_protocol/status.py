@@ -42,7 +42,7 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     utilisation: Annotated[float, note("share of the time that it computes, 0 to 1")]
     saved_bytes: Annotated[
         int,
-        note("of `rss_bytes`: cells of parked requests and of prefixes, at most `saved_bytes` of the configuration"),
+        note("of `rss_bytes`: cells and states of requests and prefixes, at most `saved_bytes` of the configuration"),
     ] = 0
     stored_hits: Annotated[int, note("of `cache_hits`: requests whose cells were read from a file of `cache_dir`")] = 0
     stored_bytes: Annotated[int, note("of the files of `cache_dir` that the engine may use")] = 0

@@ -16,6 +16,7 @@ from car_daemon.lifecycle.daemon import Daemon
 from car_daemon.sockets.own_socket import OwnSocket
 from car_protocol.conversation import Message
 from tests.e2e.support import KNOWN, PATIENCE_S
+from tools.random_models.hybrid import generate_short_convolution
 
 pytestmark = pytest.mark.slow
 
@@ -42,8 +43,10 @@ class Memory:
 @pytest.fixture
 async def served(folder: Path) -> AsyncIterator[tuple[Memory, Path]]:
     """A daemon in this process, with a calm of half a second and a second model."""
+    generate_short_convolution(states := folder / "states.gguf")
     (folder / "card.toml").write_text(
-        f'[pressure]\ncalm_s = 0.5\n[capacity]\nsequences = 8\n[models.other]\npath = "{guide.PATH}"\n'
+        "[pressure]\ncalm_s = 0.5\n[capacity]\nsequences = 8\n[scheduler]\nsaved_bytes = 10_000_000\n"
+        f'[models.other]\npath = "{guide.PATH}"\n[models.states]\npath = "{states}"\n'
     )
     flags = Flags(config=str(folder / "card.toml"), socket=str(folder / "card.sock"))
     config = load_config(flags, {"XDG_CACHE_HOME": str(folder)})
@@ -118,6 +121,39 @@ async def test_an_idle_model_goes_when_memory_is_critical_and_the_default_one_st
                 pass
         assert (await state_of(client, "guide")) == "ready"
         await client.infer("Hi", max_tokens=1, model="other")
+
+
+async def saved_bytes(client: AsyncClient, model: str) -> int:
+    """Return the bytes of cells and states that the engine of a model has in host memory."""
+    models = {each.name: each for each in (await client.status()).models}
+    return sum(engine.saved_bytes for engine in models[model].engines)
+
+
+async def test_states_in_host_memory_go_before_any_model_does_and_are_kept_again_afterwards(
+    served: tuple[Memory, Path], folder: Path
+) -> None:
+    memory, path = served
+    async with AsyncClient(path) as client:
+
+        async def saved_after_a_turn(count: int) -> int:
+            await client.infer(" ".join(str(number) for number in range(count)), max_tokens=4, model="states")
+            async with asyncio.timeout(PATIENCE_S):
+                while not (saved := await saved_bytes(client, "states")):
+                    pass
+            return saved
+
+        assert await saved_after_a_turn(300) <= 10_000_000
+        memory.set(available=int(1.5 * GIB))
+        async with asyncio.timeout(PATIENCE_S):
+            while await saved_bytes(client, "states"):
+                pass
+        assert (await state_of(client, "states")) == "ready"
+        await client.infer("1 2 3", max_tokens=4, model="states")
+        memory.set(available=8 * GIB)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.status()).capacity.pressure != "none":
+                pass
+        assert await saved_after_a_turn(350) <= 10_000_000
 
 
 async def test_under_pressure_requests_beyond_the_lowered_capacity_wait(served: tuple[Memory, Path]) -> None:

@@ -1202,7 +1202,7 @@ export interface EngineStatus {
   /** share of the time that it computes, 0 to 1 */
   utilisation: number;
   /**
-   * of `rss_bytes`: cells of parked requests and of prefixes, at most `saved_bytes` of the
+   * of `rss_bytes`: cells and states of requests and prefixes, at most `saved_bytes` of the
    * configuration Default 0.
    */
   saved_bytes?: number;

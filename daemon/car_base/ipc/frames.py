@@ -290,6 +290,12 @@ class SetThreads(Struct, frozen=True, tag=True):
     threads: int
 
 
+class SpareMemory(Struct, frozen=True, tag=True):
+    """Free the cells and states in host memory that no parked request needs, and keep none until memory is at hand."""
+
+    spare: bool
+
+
 class Tokenize(Struct, frozen=True, tag=True):
     """Cut a text, or the prompt of a chat, into tokens; the reply to `count_only` is Counted."""
 
@@ -503,6 +509,6 @@ class Overwritten(Struct, frozen=True, tag=True):
 
 
 Work = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
-ToEngine = FindDevices | Load | SetThreads | Work | Quit
+ToEngine = FindDevices | Load | SetThreads | SpareMemory | Work | Quit
 Report = Prepared | Refused | TokenIds | Counted | PlainText | StepDone | Parked
 FromEngine = Devices | Loading | Ready | LoadFailed | JobBegun | Heartbeat | Warned | Overwritten | Report

@@ -8,7 +8,7 @@ from car_base.host.cores import CoresReading, CoresSource, foreign_cores, usable
 from car_base.host.devices import CPU
 from car_base.host.event_log import log
 from car_base.host.timers import Periodic
-from car_base.ipc.frames import Ready, SetThreads
+from car_base.ipc.frames import Ready, SetThreads, SpareMemory
 from car_daemon.engines.link import Engine
 
 _PERIOD_S = 0.25
@@ -136,6 +136,7 @@ class EngineRegistry:
     def __init__(self, cores: int | None = None) -> None:
         self._links: dict[int, Engine] = {}
         self._threads = ThreadDivision(cores or len(usable_cpus()))
+        self._sparing: set[int] = set()  # the engines that spare memory
         self._divided: frozenset[int] | None = None  # the busy engines of the last division, None once it is outdated
 
     def __repr__(self) -> str:
@@ -151,6 +152,7 @@ class EngineRegistry:
     def left(self, number: int) -> None:
         """Forget an engine."""
         self._links.pop(number, None)
+        self._sparing.discard(number)
         self._divided = None
         self._threads.remove(number)
 
@@ -158,6 +160,13 @@ class EngineRegistry:
         """Send one frame; dropped if the engine is gone, because its loss is reported to its requests anyway."""
         if number is not None and (link := self._links.get(number)) is not None:
             link.send(message)
+
+    def spare_memory(self, short: Collection[str | None]) -> None:
+        """Have the engines of these machines, None for this one, give back what they can compute again; no others."""
+        sparing = {number for number, link in self._links.items() if link.host in short}
+        for number in sorted(sparing ^ self._sparing):
+            self.send(number, SpareMemory(number in sparing))
+        self._sparing = sparing
 
     def leave_cores(self, cores: int, busy: Collection[int]) -> None:
         """Leave this many cores to other programs, in the busy engines at once and in others once they are busy."""

@@ -76,6 +76,7 @@ class ModelEvents:
     def pressure_changed(self) -> None:
         """The level of memory pressure changed, and with it every capacity."""
         parts = self._dependents
+        parts.inference.events.memory_short()
         parts.pool.capacity_changed()
         parts.inference.allocate()
         parts.keep_alive.changed()

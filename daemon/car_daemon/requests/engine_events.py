@@ -98,6 +98,7 @@ class EngineEvents:
             host=link.host,
         )
         self._runner.do(self._scheduler.engine_ready(engine, offer, self._clock()))
+        self.memory_short()
 
     def frame_received(self, engine: int, message: frames.FromEngine) -> None:
         """Pass on a frame about requests."""
@@ -129,6 +130,10 @@ class EngineEvents:
     def cores_taken(self, cores: int) -> None:
         """Leave this number of cores to other programs."""
         self._engines.leave_cores(cores, self._scheduler.gate.busy_engines())
+
+    def memory_short(self) -> None:
+        """Have the engines of machines that are short of memory give back what they can compute again."""
+        self._engines.spare_memory(self._scheduler.gate.short_hosts)
 
     def _step_done(self, engine: int, step: frames.StepDone) -> None:
         now = self._clock()

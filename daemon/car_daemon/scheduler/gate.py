@@ -76,6 +76,12 @@ class Gate:
         else:
             model.add(engine, _USABLE[self._pressures.setdefault(offer.host, "none")])
 
+    @property
+    def short_hosts(self) -> list[str | None]:
+        """The machines under memory pressure, None for this one."""
+        levels = [(None, self.pressure), *self._pressures.items()]
+        return [host for host, level in levels if level != "none"]
+
     def press(self, host: str, level: Pressure) -> None:
         """Lease less of another machine that has an engine, or all of it again."""
         if host in self._pressures:

@@ -79,8 +79,8 @@ class Checkpoint:
 
     @property
     def size(self) -> int:
-        """Bytes."""
-        return len(self.state)
+        """Bytes, with those of the tokens, because a state may be smaller."""
+        return len(self.state) + self.prefix.tokens.nbytes
 
 
 def prefix_of(tokens: abc.Sequence[int], namespace: str, step: int = 1) -> Prefix:

@@ -85,6 +85,10 @@ class PrefixCache:
         sequence.grid = grid
         return sequence
 
+    def spare_memory(self, spare: bool) -> None:
+        """Keep nothing in host memory but the cells of parked requests, as long as memory is short."""
+        self._saved.spare(spare)
+
     def at_hand(self, prompt: list[int], namespace: str | None, adapters: AdapterSet) -> int:
         """Return how many cells of a prompt exist now that it may reuse."""
         if namespace is None:

@@ -14,6 +14,7 @@ class SavedCells:
         self._index = index
         self.pinned = 0  # Bytes of parked requests.
         self.bytes = 0  # Of parked requests, prefixes and checkpoints.
+        self._sparing = False  # whether memory is short, so that parked requests alone have room
         self._kept: OrderedDict[SavedPrefix | Checkpoint, None] = OrderedDict()  # The least recently used first.
 
     def __repr__(self) -> str:
@@ -38,8 +39,14 @@ class SavedCells:
         self.bytes -= size
 
     def fits(self, size: int) -> bool:
-        """Whether a prefix of this size fits beside the parked requests."""
-        return self.pinned + size <= self._limit
+        """Whether a prefix of this size fits beside the parked requests, and memory is at hand."""
+        return not self._sparing and self.pinned + size <= self._limit
+
+    def spare(self, spare: bool) -> None:
+        """Drop all that no parked request needs, and keep none until memory is at hand again."""
+        self._sparing = spare
+        while spare and self._kept:
+            self._drop(next(iter(self._kept)))
 
     def keep(self, item: SavedPrefix | Checkpoint) -> None:
         """Keep a checkpoint, or a prefix in place of the prefixes that it serves for; drops others if room is short."""

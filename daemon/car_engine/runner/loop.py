@@ -17,6 +17,7 @@ from car_base.ipc.frames import (
     Run,
     RunTexts,
     SetThreads,
+    SpareMemory,
     StepDone,
 )
 from car_base.ipc.inbox import Inbox
@@ -32,7 +33,7 @@ from car_engine.runner.running import RunningRequests
 from car_engine.runner.stepper import Stepper
 from car_engine.runner.texts import Texts
 
-Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads | Storage
+Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads | SpareMemory | Storage
 # Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
 _TIMEOUT_S = 0.003
 
@@ -259,6 +260,8 @@ class EngineLoop:
                 return running.handle_images(command)
             case SetThreads(threads):
                 self._threads.set(threads)
+            case SpareMemory(spare):
+                running.cache.spare_memory(spare)
             case _:
                 self._storing.apply(command)
         return []

@@ -1,6 +1,6 @@
 """The division of the machine's cores between the engines that compute on them."""
 
-from car_base.ipc.frames import SetThreads
+from car_base.ipc.frames import SetThreads, SpareMemory
 from car_daemon.engines.registry import EngineRegistry, ThreadDivision
 from tests.daemon.links import Link, ready_of
 
@@ -121,3 +121,25 @@ def test_an_engine_that_is_gone_is_sent_nothing() -> None:
     registry.send(1, SetThreads(1))
     registry.send(None, SetThreads(1))
     assert link.sent == []
+
+
+def test_the_engines_of_a_machine_that_is_short_of_memory_give_it_back_once_and_have_it_again() -> None:
+    registry, here, away = EngineRegistry(8), Link(), Link()
+    away.host = "10.0.0.2"
+    for number, link in enumerate((here, away), start=1):
+        registry.joined(number, link, ready_of(device="gpu"))
+    for short in ([None], [None], ["10.0.0.2"], []):
+        registry.spare_memory(short)
+    assert here.sent == [SpareMemory(True), SpareMemory(False)]
+    assert away.sent == [SpareMemory(True), SpareMemory(False)]
+
+
+def test_an_engine_that_joins_a_machine_that_is_short_of_memory_gives_it_back_too() -> None:
+    registry, link = EngineRegistry(8), Link()
+    registry.spare_memory([None])
+    registry.joined(1, link, ready_of(device="gpu"))
+    registry.spare_memory([None])
+    registry.left(1)
+    registry.joined(1, link, ready_of(device="gpu"))
+    registry.spare_memory([None])
+    assert link.sent == [SpareMemory(True), SpareMemory(True)]

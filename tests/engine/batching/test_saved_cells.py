@@ -57,7 +57,7 @@ def test_cells_that_cannot_be_cut_are_found_only_by_prompts_that_begin_with_all_
 
 @ON_MARKS
 def test_a_checkpoint_serves_all_cells_that_begin_with_its_tokens_and_no_others(memory: Memory) -> None:
-    room = room_of(100, memory)
+    room = room_of(1000, memory)
     whole = saved(1, 10, tokens=40)
     for each in (whole, saved(2, 10, tokens=40), Checkpoint(prefix(1, 30), memoryview(b"state"))):
         room.saved.keep(each)
@@ -68,11 +68,11 @@ def test_a_checkpoint_serves_all_cells_that_begin_with_its_tokens_and_no_others(
 
 @ON_MARKS
 def test_a_prefix_takes_the_place_of_a_shorter_one_where_it_has_a_checkpoint_at_its_end(memory: Memory) -> None:
-    room = room_of(100, memory)
+    room = room_of(1000, memory)
     for each in (saved(1, 10, tokens=20), saved(1, 10, tokens=30), Checkpoint(prefix(1, 20), memoryview(b"state"))):
         room.saved.keep(each)
     room.saved.keep(saved(1, 30, tokens=40))
-    assert room.saved.bytes == 10 + 5 + 30
+    assert room.saved.bytes == 10 + (5 + 20 * 4) + 30
     assert room.longest(prefix(1, 25))[0] == 20
 
 
@@ -125,3 +125,29 @@ def test_a_prefix_that_was_dropped_may_be_touched() -> None:
     room.saved.keep(saved(2, 10))
     room.saved.touch(gone)
     assert room.longest(prefix(1)) == (0, None)
+
+
+@ON_MARKS
+def test_short_memory_frees_cells_and_checkpoints_but_not_those_of_parked_requests(memory: Memory) -> None:
+    room = room_of(1000, memory)
+    assert room.saved.pin(7)
+    for each in (saved(1, 10), Checkpoint(prefix(2), memoryview(b"state"))):
+        room.saved.keep(each)
+    room.saved.spare(True)
+    assert (room.saved.bytes, room.saved.pinned) == (7, 7)
+    assert room.longest(prefix(1)) == (0, None)
+    room.saved.keep(saved(1, 10))
+    assert room.saved.bytes == 7
+    assert room.saved.pin(3)
+    room.saved.spare(False)
+    room.saved.keep(saved(1, 10))
+    assert room.saved.bytes == 20
+
+
+@ON_MARKS
+def test_checkpoints_never_take_more_than_the_limit_with_their_tokens(memory: Memory) -> None:
+    room = room_of(500, memory)
+    for first in range(100):
+        room.saved.keep(Checkpoint(prefix(first, 30), memoryview(b"state")))
+        assert room.saved.bytes <= 500
+    assert room.saved.bytes == 4 * (30 * 4 + 5)
