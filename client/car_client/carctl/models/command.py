@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add.add_arguments(actions.add_parser("add", help="add a model: a file, or one of the hub", allow_abbrev=False))
     add.add_use_arguments(actions.add_parser("use", help="make a model the default one", allow_abbrev=False))
     find.add_arguments(actions.add_parser("find", help="list GGUF files of other programs", allow_abbrev=False))
-    find.add_arguments(actions.add_parser("suggest", help="name models that fit this machine", allow_abbrev=False))
+    find.add_suggest_arguments(actions.add_parser("suggest", help="name models that fit", allow_abbrev=False))
     remove.add_arguments(actions.add_parser("rm", help="remove a downloaded model", allow_abbrev=False))
     for action, meaning in _MOVES.items():
         moved = actions.add_parser(action, help=meaning, allow_abbrev=False)

@@ -4,7 +4,9 @@ import json
 import os
 import shlex
 import subprocess
+from datetime import date
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from car_client.carctl.hub.remote import repository
 from car_client.carctl.models.find import add_command
 from car_client.carctl.models.stores import Found, find_models
-from car_client.carctl.models.suggestions import DATED, SUGGESTIONS, suggested
+from car_client.carctl.models.suggestions import DATED, PURPOSES, SUGGESTIONS, Kind, Purpose, is_old, suggested
 from car_client.carctl.terminal.text import WIDTH
 from tests.client.carctl.command import carctl
 
@@ -140,21 +142,39 @@ def test_every_suggestion_names_a_repository_and_fits_a_line() -> None:
     assert len(DATED) == len("2026-11")
     for row in SUGGESTIONS:
         assert repository(row.source) is not None
-        assert set(row.can) <= {"tools", "thinking", "fill", "images"}
+        assert set(row.can) <= {"tools", "thinking", "fill", "images", "audio"}
+        assert row.architecture
+        assert set(row.kinds) <= set(get_args(Kind))
         assert row.needs_gb > row.size_gb
-    shown = carctl("models", "suggest").stdout.decode()
-    assert "…" not in shown
-    assert max(map(len, shown.splitlines())) <= WIDTH
-    assert len(shown.splitlines()[1:-1]) >= 10
     listed = {row.source: row for row in SUGGESTIONS}
-    for line in shown.splitlines()[1:11]:
-        source, size = line.split()[:2]
-        assert size == f"{'' if listed[source].checked else '~'}{listed[source].size_gb:.1f}"
+    for purpose in (None, *PURPOSES):
+        shown = carctl("models", "suggest", *(["--for", purpose] if purpose else [])).stdout.decode()
+        assert "…" not in shown
+        assert max(map(len, shown.splitlines())) <= WIDTH
+        lines = [line.split() for line in shown.splitlines() if line.startswith("hf:")]
+        assert lines
+        for source, size, *_ in lines:
+            assert size == f"{'' if listed[source].checked else '~'}{listed[source].size_gb:.1f}"
+            assert listed[source].serves(purpose)
 
 
-@given(memory=st.integers(1 << 20, 1 << 42))
-def test_ten_rows_fit_the_memory_or_are_the_next_larger(memory: int) -> None:
-    rows = suggested(memory)
-    fitting = [row for row in SUGGESTIONS if row.needs_gb * 1e9 <= memory]
-    assert len(set(rows)) == len(rows) == 10
+def test_every_purpose_has_models_and_an_agents_models_take_tools() -> None:
+    for purpose in PURPOSES:
+        assert any(row.serves(purpose) for row in SUGGESTIONS)
+    assert all("tools" in row.can for row in SUGGESTIONS if row.serves("agent"))
+    assert {kind for row in SUGGESTIONS for kind in row.kinds} == set(get_args(Kind))
+
+
+@pytest.mark.parametrize(("today", "old"), [("2026-11-26", False), ("2027-05-31", False), ("2027-06-01", True)])
+def test_a_table_older_than_six_months_is_old(today: str, *, old: bool) -> None:
+    assert DATED == "2026-11", "the dates of this test go with it"
+    assert is_old(date.fromisoformat(today)) == old
+
+
+@given(memory=st.integers(1 << 20, 1 << 42), purpose=st.sampled_from((None, *PURPOSES)))
+def test_up_to_ten_rows_fit_the_memory_or_are_the_next_larger(memory: int, purpose: Purpose | None) -> None:
+    rows = suggested(memory, purpose)
+    of_purpose = [row for row in SUGGESTIONS if row.serves(purpose)]
+    fitting = [row for row in of_purpose if row.needs_gb * 1e9 <= memory]
+    assert len(set(rows)) == len(rows) == min(10, len(of_purpose))
     assert rows[: min(10, len(fitting))] == fitting[::-1][:10]
