@@ -112,9 +112,7 @@ class SchedulerTable(Struct, frozen=True, forbid_unknown_fields=True):
     saved_bytes: Annotated[
         int,
         Meta(ge=0),
-        note(
-            "host memory for KV caches and states of parked requests and of prefixes; what does not fit is computed again"
-        ),
+        note("host memory for KV caches and states of parked requests and of prefixes; the rest is computed again"),
     ] = SAVED_BYTES
     cache_dir: Annotated[
         PathText | None, note("a folder in which prefixes survive a restart; its files contain prompts and answers")
