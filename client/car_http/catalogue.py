@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -36,8 +36,11 @@ class Catalogue:
             return self._models
 
     async def find(self, name: str) -> Model | None:
-        """Return the entry with this name or alias, None if there is none; raises CardError."""
-        return next((each for each in await self.models() if name == each.name or name in each.aliases), None)
+        """Return the entry with this name or alias, None if there is none now; raises CardError."""
+        if (found := _named(await self.models(), name)) is None:
+            self.forget()  # the model may be new
+            found = _named(await self.models(), name)
+        return found
 
     async def default(self) -> Model:
         """Return the default model's entry; raises CardError."""
@@ -49,6 +52,10 @@ class Catalogue:
     def forget(self) -> None:
         """Read the entries again at the next call."""
         self._until = 0.0
+
+
+def _named(models: Sequence[Model], name: str) -> Model | None:
+    return next((each for each in models if name == each.name or name in each.aliases), None)
 
 
 # The promise of `GET /health`: its answer is at most this old, and the daemon gets at most one call in this time.

@@ -74,6 +74,7 @@ def run(arguments: Sequence[str]) -> int:
         DaemonHealth(pool),
         CapacityFeed(pool),
         efforts=settings.efforts,
+        any_model=settings.any_model,
     )
     door = Door(context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys))
     config = uvicorn.Config(

@@ -147,13 +147,23 @@ class OfflineDoor:
         rules: Rules | None = None,
         pace: Pace | None = None,
         bodies: BodyMemory | None = None,
+        *,
+        any_model: bool | None = None,
     ) -> None:
         self.pool = DaemonPool([daemon])
         self.metrics = DoorMetrics()
         self.now = 0.0  # seconds, of the clock of its health
         health, feed = DaemonHealth(self.pool, lambda: self.now), CapacityFeed(self.pool)
         context = DoorContext(
-            self.pool, Catalogue(self.pool), self.metrics, Newest(), health, feed, pace or Pace(), EFFORTS
+            self.pool,
+            Catalogue(self.pool),
+            self.metrics,
+            Newest(),
+            health,
+            feed,
+            pace or Pace(),
+            EFFORTS,
+            any_model=any_model,
         )
         self._door = Door(context, rules or Rules(), KeyRing(keys), bodies)
 

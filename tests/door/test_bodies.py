@@ -293,7 +293,7 @@ async def test_the_values_of_a_body_are_gone_once_it_is_sent_on(
     gc.collect()
     values = [each for each in gc.get_objects() if isinstance(each, list) and len(each) == len(VALUES)]
     assert [each for each in values if each is not VALUES] == []
-    fake.drop()
+    answer.left.set()
     await task
 
 

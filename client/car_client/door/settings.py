@@ -64,6 +64,10 @@ class HttpTable(Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, Annotated[int, Meta(ge=0)]],
         note("the most tokens of thoughts by effort (`reasoning_effort`, `think`, ...); other efforts have no bound"),
     ] = msgspec.field(default_factory=lambda: dict(EFFORTS))
+    any_model: Annotated[
+        bool | None,
+        note("true: the default model answers for names that no model has; false: the only chat model does not either"),
+    ] = None
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -75,6 +79,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     keys: Path
     no_key: bool
     efforts: Mapping[str, int] = msgspec.field(default_factory=lambda: EFFORTS)
+    any_model: bool | None = None
 
     @property
     def ports(self) -> tuple[Loopback, ...]:
@@ -110,6 +115,7 @@ def load_settings(
         keys=Path(table.keys).expanduser() if table.keys else keys_path(env),
         no_key=no_key or table.no_key,
         efforts=table.efforts,
+        any_model=table.any_model,
     )
 
 

@@ -56,7 +56,7 @@ class InfillWriter:
         self._model = model
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, if the request left it out."""
+        """Set the model's name."""
         self._model = model
 
     def begin(self) -> bytes:

@@ -20,7 +20,7 @@ class Writer(Protocol):
     """The content type of the stream."""
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, if the request left it out."""
+        """Set the model's name, if the request left it out or another model stands in."""
 
     def begin(self) -> bytes:
         """Return the bytes before all others."""
@@ -47,7 +47,7 @@ class Writer(Protocol):
 class Job(Struct, frozen=True):
     """A request for the daemon; `members` names its params as the dialect does, for errors.
 
-    With `any_model` the default model answers for a name that is unknown; `left_out` has the vendors' tools without
+    With `claude` the default model answers under a name that is unknown; `left_out` has the vendors' tools without
     which it is answered.
     """
 
@@ -55,5 +55,5 @@ class Job(Struct, frozen=True):
     stream: bool
     writer: Writer
     members: Mapping[str, str]
-    any_model: bool = False
+    claude: bool = False
     left_out: Sequence[str] = ()

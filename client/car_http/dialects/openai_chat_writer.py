@@ -50,7 +50,7 @@ class ChatWriter:
         self._called: set[int] = set()  # answers with a call that was sent
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, if the request left it out."""
+        """Set the model's name."""
         self._model = model
 
     def begin(self) -> bytes:

@@ -112,7 +112,7 @@ class CompletionWriter:
         self._characters = [len(echoed)] * answers  # of each answer so far, where log-probabilities need it
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, if the request left it out."""
+        """Set the model's name."""
         self._model = model
 
     def begin(self) -> bytes:

@@ -14,11 +14,11 @@ class _Count(msgspec.Struct):
 
 async def count_tokens(door: DoorContext, exchange: Exchange, request: requests.Counted) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
-    params, any_model = requests.read_count(request)
+    params, claude = requests.read_count(request)
     params = packed(params)
     members = as_sent(request, requests.NAMES, caller_of(exchange))
     del request  # its values are packed in the params
     with named_as_sent(members):
-        await fit_to_model(door, params, any_model=any_model)
+        await fit_to_model(door, params, claude=claude)
         found = await exchange.while_connected(door.pool.result_as(_Count, "tokenize", params))
     await exchange.respond(msgspec.json.encode({"input_tokens": found.count}))

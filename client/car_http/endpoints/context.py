@@ -35,6 +35,7 @@ class DoorContext(Struct, frozen=True):
     capacity: CapacityFeed
     pace: Pace = Pace()
     efforts: Mapping[str, int] = {}  # the most tokens of thoughts by effort
+    any_model: bool | None = None  # None: while one model chats
 
     async def model(self, name: str | None) -> Model:
         """Return a model's entry, the default one without a name; raises Problem and CardError."""
@@ -44,6 +45,14 @@ class DoorContext(Struct, frozen=True):
         if found is None:
             raise Problem(404, "model_not_found", "there is no model of this name: GET /v1/models lists them")
         return found
+
+    async def stand_in(self) -> Model | None:
+        """Return the model that answers in place of one that does not exist, None if none does; raises CardError."""
+        chats = [model for model in await self.catalogue.models() if "chat" in model.can]
+        if self.any_model is None and len(chats) != 1:
+            return None
+        default = await self.catalogue.default()
+        return None if self.any_model is False else next((each for each in chats if each.default), [*chats, default][0])
 
 
 _LOG = logging.getLogger("car_http")
@@ -108,7 +117,8 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     if "model" not in job.params:
         job.writer.name_model((await door.catalogue.default()).name)
     with named_as_sent(job.members):
-        await fit_to_model(door, job.params, any_model=job.any_model)
+        if (stands_in := await fit_to_model(door, job.params, claude=job.claude)) is not None:
+            job.writer.name_model(stands_in.name)
         await answer(door.pool, door.newest, job, exchange, door.pace)
 
 
@@ -147,14 +157,21 @@ async def _embedded_part(door: DoorContext, exchange: Exchange, params: Mapping[
     return found
 
 
-async def fit_to_model(door: DoorContext, params: dict[str, Any], *, any_model: bool) -> None:
-    """Fit params to the model: the default model if any will do, and thoughts on request only if it has them."""
-    name = params.get("model")
-    if any_model and name is not None and await door.catalogue.find(name) is None:
-        del params["model"]
-        name = None
-    if params.get("reasoning") == "on":
-        # Agents request thoughts of every model; the daemon refuses that of a model without any.
-        model = await (door.catalogue.default() if name is None else door.catalogue.find(name))
-        if model is not None and "thinking" not in model.can:
-            del params["reasoning"]
+async def fit_to_model(door: DoorContext, params: dict[str, Any], *, claude: bool = False) -> Model | None:
+    """Fit params to their model: one that stands in for an unknown one, and thoughts only if it has them.
+
+    Returns the model that stands in; for a name of Claude's it is the default model, which answers under that name.
+    """
+    name, stands_in = params.get("model"), None
+    model = await (door.catalogue.default() if name is None else door.catalogue.find(name))
+    if model is None:
+        if claude:
+            model = await door.catalogue.default()
+        else:
+            model = stands_in = await door.stand_in()
+        if model is not None:
+            params["model"] = model.name
+    # Agents request thoughts of every model; the daemon refuses that of a model without any.
+    if params.get("reasoning") == "on" and model is not None and "thinking" not in model.can:
+        del params["reasoning"]
+    return stands_in

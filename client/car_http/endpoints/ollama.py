@@ -32,7 +32,7 @@ def answering(read: Callable[[R, Caller], Job | str]) -> Handler[R]:
         if isinstance(job, Job):
             await answer_job(door, exchange, job)
             return
-        model = await door.model(job)
+        model = await door.catalogue.find(job) or await door.stand_in() or await door.model(job)
         loaded = {"model": model.name, "created_at": now(), "response": "", "done": True, "done_reason": "load"}
         await exchange.respond(msgspec.json.encode(loaded | {"message": {"role": "assistant", "content": ""}}))
 

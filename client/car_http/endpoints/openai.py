@@ -12,7 +12,7 @@ from car_http.dialects import openai_completions, openai_embeddings, openai_mode
 from car_http.dialects.anthropic.requests import is_claude
 from car_http.dialects.openai_completions import CompletionRequest, Prompts
 from car_http.dialects.openai_embeddings import EmbeddingsRequest
-from car_http.endpoints.context import DoorContext, answer_job, caller_of, embedded, named_as_sent
+from car_http.endpoints.context import DoorContext, answer_job, caller_of, embedded, fit_to_model, named_as_sent
 from car_http.exchange import Exchange
 
 # Of the prompts of one request: more would only wait in the daemon's queue, where a user has so many places.
@@ -27,6 +27,8 @@ async def completions(door: DoorContext, exchange: Exchange, request: Completion
         await answer_job(door, exchange, job)
         return
     with named_as_sent(job.members):
+        for params in job.params:
+            await fit_to_model(door, params)
         answers = await exchange.while_connected(_answers(door, job.params))
     longest_queued = max(answers, key=lambda answer: answer.timings.queue_ms)
     await exchange.respond(job.whole(answers), headers=timing_headers(longest_queued))

@@ -21,7 +21,7 @@ found.responses = (await openai.responses.create({ model: "guide", input: proces
 const stream = openai.responses.stream({ model: "guide", input: process.env.QUESTION, temperature: 0 });
 found.responsesStream = (await stream.finalResponse()).output_text;
 found.models = (await openai.models.list()).data.map((model) => model.id);
-found.error = await openai.chat.completions.create({ model: "other", messages }).catch((error) => error.status);
+found.error = await openai.models.retrieve("other").catch((error) => error.status);
 found.embedding = (await openai.embeddings.create({ model: "guide", input: "one" })).data[0].embedding.length > 0;
 
 const sdk = { model: createOpenAICompatible({ name: "card", baseURL: `${url}/v1`, apiKey: key })("guide"), messages, temperature: 0 };

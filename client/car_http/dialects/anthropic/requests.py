@@ -157,8 +157,8 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     params |= _format(request)
     left_out = each_once(["mcp_servers" if request.mcp_servers else None, *_left_out(request.tools).values()])
     writer = MessagesWriter(request.model or "", left_out)
-    members, any_model = as_sent(request, NAMES, caller), is_claude(request.model or "")
-    return Job(params | own_params(caller, request.card), stream, writer, members, any_model, left_out)
+    members, claude = as_sent(request, NAMES, caller), is_claude(request.model or "")
+    return Job(params | own_params(caller, request.card), stream, writer, members, claude, left_out)
 
 
 def read_count(request: Counted) -> tuple[dict[str, Any], bool]:

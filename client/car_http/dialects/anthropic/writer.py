@@ -35,7 +35,7 @@ class MessagesWriter:
         self._called = False
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, if the request left it out."""
+        """Set the model's name."""
         self._model = model
 
     def begin(self) -> bytes:

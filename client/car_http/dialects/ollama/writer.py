@@ -33,7 +33,7 @@ class OllamaWriter:
         self._left_out = left_out
 
     def name_model(self, model: str) -> None:
-        """Set the model's name; Ollama's requests always have one."""
+        """Set the model's name."""
         self._model = model
 
     def begin(self) -> bytes:

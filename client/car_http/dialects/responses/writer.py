@@ -45,7 +45,7 @@ class ResponsesWriter:
         self._logprobs: list[dict[str, Any]] = []
 
     def name_model(self, model: str) -> None:
-        """Set the model's name, if the request left it out."""
+        """Set the model's name."""
         self._model = model
 
     def begin(self) -> bytes:
