@@ -1,4 +1,4 @@
-"""Completion servers over HTTP/1.1: OpenAI's chats, completions and embeddings, and llama-server's own form."""
+"""Completion servers over HTTP/1.1: OpenAI's chats, completions and embeddings, and llama-server's own forms."""
 
 import asyncio
 import os
@@ -21,8 +21,11 @@ _PATHS = {
     "prompt": "/v1/completions",
     "tokens": "/v1/completions",
     "input": "/v1/embeddings",
+    "state": "/v1/systemone",
 }
-_SAME_NAME = ("messages", "prompt", "input", "model", "cache_prompt", "ignore_eos")
+# Kinds whose answer has one piece.
+_WHOLE = ("input", "state")
+_SAME_NAME = ("messages", "prompt", "input", "state", "model", "cache_prompt", "ignore_eos")
 # With its default samplers llama-server sorts the vocabulary before greedy sampling.
 _GREEDY = {"temperature": 0, "samplers": ["temperature"]}
 _HTTP = "http://"
@@ -89,8 +92,15 @@ class _Event(Struct, frozen=True):
         return self.usage or (_Usage(self.tokens_predicted, self.tokens_evaluated) if self.stop else None)
 
 
-class _Embeddings(Struct, frozen=True):
-    usage: _Usage = _Usage()
+class _WholeUsage(Struct, frozen=True):
+    """The length of the prompts, of embeddings or of decisions."""
+
+    prompt_tokens: int | None = None
+    input_tokens: int | None = None
+
+
+class _Whole(Struct, frozen=True):
+    usage: _WholeUsage = _WholeUsage()
 
 
 _decode = msgspec.json.Decoder(_Event).decode
@@ -128,17 +138,15 @@ class CompletionServer:
         return TimedAnswer(sent_at, times, tokens, *prompt, "".join(pieces))
 
     async def whole(self, params: Mapping[str, Any]) -> TimedAnswer:
-        """Send the `input` of `embed`; the answer has one piece and no tokens. Raises LoadError, for `decide` too."""
-        if "state" in params:
-            raise LoadError("decisions are measured on the daemon's socket alone")
+        """Send params of `embed` or `decide`; the answer has one piece and no tokens. Raises LoadError."""
         async with self._answering(params) as (reader, sent_at):
             chunked = await _is_chunked(reader, _JSON)
             body = b"".join([data async for data in _body(reader, chunked=chunked)])
         try:
-            usage = msgspec.json.decode(body, type=_Embeddings).usage
+            usage = msgspec.json.decode(body, type=_Whole).usage
         except msgspec.DecodeError:
-            raise LoadError("the server's answer is not a list of embeddings: check the path") from None
-        return TimedAnswer(sent_at, [time.perf_counter()], 0, usage.prompt_tokens)
+            raise LoadError("the server's answer has neither embeddings nor decisions: check the path") from None
+        return TimedAnswer(sent_at, [time.perf_counter()], 0, usage.prompt_tokens or usage.input_tokens)
 
     async def aclose(self) -> None:
         """Return at once: connections end with their answers."""
@@ -170,13 +178,15 @@ class CompletionServer:
         path = _PATHS[kind] if self._path in ("", "/v1") else self._path
         wanted = {**self._options, **params}
         body = {name: wanted[name] for name in _SAME_NAME if name in wanted}
-        if kind != "input":
+        if kind == "state":
+            body["questions"] = {str(place): _asked(each) for place, each in enumerate(params["questions"])}
+        if kind not in _WHOLE:
             body |= {"stream": True} | (_GREEDY if wanted.get("temperature") == 0 else {})
         if kind == "tokens":
             body["prompt"] = wanted["tokens"]
         if path.endswith(COMPLETION):
             body["n_predict"] = wanted["max_tokens"]
-        elif kind != "input":
+        elif kind not in _WHOLE:
             body |= {"max_tokens": wanted["max_tokens"], "stream_options": {"include_usage": True}}
         if "json_schema" in wanted:
             form = {"name": "form", "schema": wanted["json_schema"], "strict": True}
@@ -185,10 +195,21 @@ class CompletionServer:
         authorization = f"authorization: Bearer {self._key}\r\n" if self._key else ""
         head = (
             f"POST {path} HTTP/1.1\r\nhost: {self._url.netloc}\r\nuser-agent: {wanted.get('client', 'carctl')}\r\n"
-            f"accept: {_JSON if kind == 'input' else _EVENTS}\r\nconnection: close\r\ncontent-type: {_JSON}\r\n"
+            f"accept: {_JSON if kind in _WHOLE else _EVENTS}\r\nconnection: close\r\ncontent-type: {_JSON}\r\n"
             f"{authorization}content-length: {len(content)}\r\n\r\n"
         )
         return head.encode() + content
+
+
+def _asked(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a question of `decide` as llama-server has it."""
+    asked = {"type": question["type"], "instructions": question["instructions"]}
+    match question["type"]:
+        case "choice":
+            return asked | {"criteria": {each["value"]: each.get("description") for each in question["options"]}}
+        case "score":
+            return asked | {"criteria": [each["label"] for each in question["levels"]]}
+    return asked | {"type": "noul"}
 
 
 async def events(reader: asyncio.StreamReader) -> AsyncIterator[_Event]:

@@ -14,14 +14,18 @@ EVENTS = [
     {"choices": [{"text": "lo"}]},
     {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}},
 ]
-EMBEDDINGS = b'{"data":[{"embedding":[0.0]}],"usage":{"prompt_tokens":7}}'
+# Answers in one piece, by the end of their path.
+WHOLE = {
+    "embeddings": b'{"data":[{"embedding":[0.0]}],"usage":{"prompt_tokens":7}}',
+    "systemone": b'{"model":"m","answers":{},"usage":{"input_tokens":9,"output_tokens":0}}',
+}
 
 
 class FakeSseServer:
     """Answers every POST."""
 
     def __init__(self) -> None:
-        # The knobs: the status, the type, the events, and whether the body comes in chunks; embeddings are JSON.
+        # The knobs: the status, the type, the events, and whether the body comes in chunks; whole answers are JSON.
         self.status = 200
         self.content_type = "text/event-stream"
         self.events: list[Any] = [*EVENTS, "[DONE]"]
@@ -49,13 +53,13 @@ def fake_sse_server() -> Iterator[FakeSseServer]:
             content = self.rfile.read(int(self.headers["content-length"]))
             knobs.asked.append((self.path, json.loads(content)))
             knobs.agents.append(self.headers["user-agent"])
-            embeds = self.path.endswith("/embeddings")
+            whole = WHOLE.get(self.path.rpartition("/")[2])
             self.send_response(knobs.status)
-            self.send_header("Content-Type", "application/json" if embeds else knobs.content_type)
+            self.send_header("Content-Type", "application/json" if whole else knobs.content_type)
             if knobs.chunked:
                 self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            for piece in [EMBEDDINGS] if embeds else knobs.body():
+            for piece in [whole] if whole else knobs.body():
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece) if knobs.chunked else piece)
             if knobs.chunked:
                 self.wfile.write(b"0\r\n\r\n")

@@ -161,9 +161,23 @@ def test_a_key_goes_into_the_head_of_each_request() -> None:
     assert b"authorization" not in CompletionServer("http://host", {}).encode(request)
 
 
-async def test_decisions_are_not_sent_to_a_url() -> None:
-    with pytest.raises(LoadError, match="socket alone"):
-        await CompletionServer("http://host", {}).whole({"state": "mail", "questions": []})
+async def test_decisions_go_to_the_endpoint_that_llama_server_has_too() -> None:
+    questions = [
+        {"type": "choice", "instructions": "Which?", "options": [{"value": "a"}, {"value": "b"}]},
+        {"type": "predicate", "instructions": "Is it so?"},
+        {"type": "score", "instructions": "How?", "levels": [{"label": "low"}, {"label": "high"}]},
+    ]
+    with fake_sse_server() as server:
+        answer = await CompletionServer(server.url, {"client": "decider"}).whole(
+            {"state": "mail", "questions": questions}
+        )
+        ((path, body),) = server.asked
+    assert (path, body["state"], answer.tokens, answer.prompt_tokens) == ("/v1/systemone", "mail", 0, 9)
+    assert body["questions"] == {
+        "0": {"type": "choice", "instructions": "Which?", "criteria": {"a": None, "b": None}},
+        "1": {"type": "noul", "instructions": "Is it so?"},
+        "2": {"type": "score", "instructions": "How?", "criteria": ["low", "high"]},
+    }
 
 
 async def test_a_server_without_embeddings_is_named() -> None:
