@@ -366,6 +366,31 @@ def starving() -> list[App]:
     return [fresh, App("long", works(30, 0, 1500, 0.0), loops=2, starts=3.0)]
 
 
+def decides(think_s: float = 0.3) -> App:
+    """Return a program that asks one decision of 300 tokens after the other."""
+    return App("decides", works(300, 0, 1, 0.0), thinks(think_s), starts=3.0)
+
+
+def decides_alone() -> list[App]:
+    """Return the decisions alone."""
+    return [decides()]
+
+
+def decides_beside_a_program() -> list[App]:
+    """Return decisions beside a program whose 8 long answers hold every sequence."""
+    return [App("streams", works(30, 0, 4000, 0.0), loops=8), decides()]
+
+
+def decides_beside_programs() -> list[App]:
+    """Return decisions that take less than a ninth, beside 8 programs that hold every sequence."""
+    return [*(App(f"stream {number}", works(30, 0, 4000, 0.0)) for number in range(8)), decides(4.0)]
+
+
+def decides_beside_agents() -> list[App]:
+    """Return decisions beside 4 agents of another user, who hold every sequence."""
+    return [*(App(f"agent {each}", works(90, 1000, 70, 0.9), thinks(0.7), uid=5) for each in range(4)), decides()]
+
+
 CASES: dict[str, tuple[Callable[[], list[App]], int]] = {
     "house": (house, 4),
     "desk": (desk, 4),
@@ -380,6 +405,10 @@ CASES: dict[str, tuple[Callable[[], list[App]], int]] = {
     "resends": (resends, 4),
     "light": (light, 4),
     "starving": (starving, 4),
+    "decides alone": (decides_alone, 8),
+    "decides beside a program": (decides_beside_a_program, 8),
+    "decides beside programs": (decides_beside_programs, 8),
+    "decides beside agents": (decides_beside_agents, 4),
 }
 HEADINGS = (
     "case, app",
