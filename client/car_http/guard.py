@@ -18,7 +18,7 @@ _KEY_HEADERS = ("x-api-key", "api-key")
 # Paths that show nothing of the user: monitors read them without a key.
 OPEN_PATHS = frozenset({"/health"})
 # Paths that take a form beside JSON. A page cannot send one from another origin: `check_place` refuses its origin.
-FORM_PATHS = frozenset({"/v1/systemone", "/systemone"})
+FORM_PATHS = frozenset(below + path for path in ("/systemone", "/audio/transcriptions") for below in ("", "/v1"))
 FORM = "multipart/form-data"
 _ALLOWED_METHODS = "GET, POST, DELETE, OPTIONS"
 _PREFLIGHT_AGE_S = "600"

@@ -68,7 +68,9 @@ def test_every_endpoint_is_described_with_its_body_and_its_errors() -> None:
         operation = DOCUMENT["paths"][re.sub(r":\w+", "", each.path)][each.method.lower()]
         assert ("requestBody" in operation) == (each.body is not None)
         if each.body is not None:
-            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            ((kind, content),) = operation["requestBody"]["content"].items()
+            assert kind == ("multipart/form-data" if each.file else "application/json")
+            schema = content["schema"]["allOf"][0] if each.file else content["schema"]
             assert set(resolved(schema)["properties"]) == set(each.body.__struct_fields__)
         errors = {status: found for status, found in operation["responses"].items() if status != "200"}
         assert {"403", "500"} <= set(errors)

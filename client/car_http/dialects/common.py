@@ -60,6 +60,14 @@ def decode(body: bytes, kind: type[T]) -> T:
         raise _not_json() from error
 
 
+def of_texts(members: Mapping[str, str], kind: type[T]) -> T:
+    """Return the texts of a form as a struct; raises Problem with the member at fault."""
+    try:
+        return msgspec.convert(members, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _fault(str(error), kind) from error
+
+
 def converted(value: Any, kind: Any, place: str) -> Any:
     """Return a value of a body as `kind`; raises Problem with the path of the member at fault behind `place`."""
     try:

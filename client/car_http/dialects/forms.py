@@ -14,6 +14,20 @@ _HEADS = BytesHeaderParser()
 
 def request_and_files(content_type: str, body: bytes) -> tuple[bytes, dict[str, bytes]]:
     """Return the part named `request`, and the other parts by their names; raises Problem."""
+    found = _parts(content_type, body)
+    if (request := found.pop(_REQUEST, None)) is None:
+        raise _wrong("the form has no part `request`: put the JSON there, and each image into a part of its own")
+    return request, found
+
+
+def members_and_file(content_type: str, body: bytes, file: str) -> tuple[dict[str, str], dict[str, bytes]]:
+    """Return the texts of a form by their names, and its part of the name `file` by that name; raises Problem."""
+    found = _parts(content_type, body)
+    files = {name: found.pop(name) for name in [file] if name in found}
+    return {name: text.decode(errors="replace") for name, text in found.items()}, files
+
+
+def _parts(content_type: str, body: bytes) -> dict[str, bytes]:
     about = Message()
     about["content-type"] = content_type
     boundary = about.get_param("boundary")
@@ -34,9 +48,7 @@ def request_and_files(content_type: str, body: bytes) -> tuple[bytes, dict[str, 
         if name in found:
             raise _wrong(f"the form has the part `{name}` twice: send it once")
         found[name] = content
-    if (request := found.pop(_REQUEST, None)) is None:
-        raise _wrong("the form has no part `request`: put the JSON there, and each image into a part of its own")
-    return request, found
+    return found
 
 
 def _wrong(why: str) -> Problem:

@@ -15,8 +15,8 @@ from car_http.capacity_feed import CapacityFeed
 from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
-from car_http.dialects.common import Caller, decode, packed
-from car_http.dialects.forms import request_and_files
+from car_http.dialects.common import Caller, decode, of_texts, packed
+from car_http.dialects.forms import members_and_file, request_and_files
 from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
 from car_http.metrics import DoorMetrics
@@ -72,24 +72,29 @@ class Endpoint(Struct, frozen=True):
     kinds: tuple[str, ...] = (JSON,)  # the content types of its answers
     queries: tuple[str, ...] = ()  # the members of its query
     local: bool = False  # the daemon has no part in its answer
+    file: str = ""  # the part of a form that is a file, whose other parts are the members
 
     async def run(self, door: DoorContext, exchange: Exchange) -> None:
         """Answer an exchange; raises Problem and CardError."""
         with exchange.giving_way():
             # Without a name here: the handler drops the request once it is read.
-            await self.handler(door, exchange, self.body and decode(await _request(exchange), self.body))
+            await self.handler(door, exchange, self.body and await _request(exchange, self.body, self.file))
 
     def below(self, prefix: str) -> "Endpoint":
         """Return the same endpoint at a longer path."""
         return replace(self, path=prefix + self.path)
 
 
-async def _request(exchange: Exchange) -> bytes:
-    """Return the JSON of a request, whose form may have files beside it."""
+async def _request(exchange: Exchange, kind: type[R], file: str) -> R:
+    """Return a request, whose form may have files beside it, or be its members and one file; raises Problem."""
     body = await exchange.body()
     if exchange.head.form:
-        body, exchange.files = request_and_files(exchange.head.headers["content-type"], body)
-    return body
+        content_type = exchange.head.headers["content-type"]
+        if file:
+            members, exchange.files = members_and_file(content_type, body, file)
+            return of_texts(members, kind)
+        body, exchange.files = request_and_files(content_type, body)
+    return decode(body, kind)
 
 
 def caller_of(exchange: Exchange) -> Caller:

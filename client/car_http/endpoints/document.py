@@ -11,7 +11,7 @@ from msgspec import Struct
 from car_http.dialects.errors import dialect_of
 from car_http.endpoints.context import DoorContext, Endpoint, Handler
 from car_http.exchange import JSON, Exchange
-from car_http.guard import OPEN_PATHS
+from car_http.guard import FORM, OPEN_PATHS
 from car_http.problems import STATUSES
 from car_protocol import __version__
 
@@ -78,8 +78,16 @@ def _operation(endpoint: Endpoint, schema_of: Schemas, *, keyed: bool) -> Shape:
     if parameters := _parameters(endpoint):
         operation["parameters"] = parameters
     if endpoint.body:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": schema_of[endpoint.body]}}}
+        operation["requestBody"] = {"required": True, "content": _content(endpoint, schema_of[endpoint.body])}
     return operation
+
+
+def _content(endpoint: Endpoint, members: Shape) -> Shape:
+    """Return the body: JSON, or a form with a file beside the members."""
+    if not endpoint.file:
+        return {JSON: {"schema": members}}
+    file = {"properties": {endpoint.file: {"type": "string", "format": "binary"}}, "required": [endpoint.file]}
+    return {FORM: {"schema": {"allOf": [members, file]}}}
 
 
 def _parameters(endpoint: Endpoint) -> list[Shape]:

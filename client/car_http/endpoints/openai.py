@@ -9,11 +9,15 @@ import msgspec
 from car_client.results import Answer, Model
 from car_http.answering import timing_headers
 from car_http.dialects import openai_completions, openai_embeddings, openai_models
+from car_http.dialects import transcriptions as transcribing
 from car_http.dialects.anthropic.requests import is_claude
 from car_http.dialects.openai_completions import CompletionRequest, Prompts
 from car_http.dialects.openai_embeddings import EmbeddingsRequest
+from car_http.dialects.transcriptions import TranscriptionRequest
 from car_http.endpoints.context import DoorContext, answer_job, caller_of, embedded, fit_to_model, named_as_sent
+from car_http.endpoints.system import TEXT
 from car_http.exchange import Exchange
+from car_http.problems import Problem
 
 # Of the prompts of one request: more would only wait in the daemon's queue, where a user has so many places.
 _AT_ONCE = 16
@@ -48,6 +52,26 @@ async def _answers(door: DoorContext, each: Sequence[Mapping[str, Any]]) -> list
     finally:
         while calls:
             calls.pop().cancel()  # without a name: an error of a call keeps this frame
+
+
+async def transcriptions(door: DoorContext, exchange: Exchange, request: TranscriptionRequest) -> None:
+    """Answer `POST /v1/audio/transcriptions`; a name that no model has, as `whisper-1`, is one that takes sounds."""
+    job = transcribing.read(request, caller_of(exchange), exchange.files)
+    exchange.files = {}  # in the job now
+    as_text = request.response_format == transcribing.TEXT
+    name = job.params.get("model")
+    if name is None or await door.catalogue.find(name) is None:
+        chosen = next((each for each in await door.catalogue.models() if "audio" in each.can), None)
+        if chosen is None:
+            message = "no model of this machine takes sounds: add one with a projector of audio"
+            raise Problem(400, "unsupported_by_model", message, param="model")
+        job.params["model"] = chosen.name
+    if not as_text:
+        await answer_job(door, exchange, job)
+        return
+    with named_as_sent(job.members):
+        found = await exchange.while_connected(door.pool.result_as(Answer, "infer", job.params))
+    await exchange.respond(job.writer.whole(found), headers=timing_headers(found), kind=TEXT)
 
 
 async def embeddings(door: DoorContext, exchange: Exchange, request: EmbeddingsRequest) -> None:

@@ -1,6 +1,15 @@
 """The table of endpoints, and the answer to a path without one."""
 
-from car_http.dialects import decisions, infill, openai_chat, openai_completions, openai_embeddings, rerank, systemone
+from car_http.dialects import (
+    decisions,
+    infill,
+    openai_chat,
+    openai_completions,
+    openai_embeddings,
+    rerank,
+    systemone,
+    transcriptions,
+)
 from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.job import NDJSON, SSE
 from car_http.dialects.ollama import requests as ollama_requests
@@ -20,7 +29,7 @@ _INSTEAD = {
     **dict.fromkeys(("/messages/batches", "/batches"), _BATCHES),
     **dict.fromkeys(("/responses/resp_", "/chat/completions/chatcmpl-", "/conversations", "/threads"), _STORED),
     **dict.fromkeys(("/files", "/uploads", "/vector_stores"), _FILES),
-    **dict.fromkeys(("/images", "/audio", "/videos"), _TEXT),
+    **dict.fromkeys(("/images", "/audio/speech", "/audio/translations", "/videos"), _TEXT),
 }
 
 
@@ -50,6 +59,14 @@ _OPENAI = [
     _post("/completions", openai_completions.CompletionRequest, openai.completions, _EVENTS),
     _post("/responses", responses.ResponsesRequest, generation(responses.read), _EVENTS),
     _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
+    Endpoint(
+        "POST",
+        "/audio/transcriptions",
+        openai.transcriptions,
+        transcriptions.TranscriptionRequest,
+        (*_EVENTS, system.TEXT),
+        file=transcriptions.FILE,
+    ),
     _post("/decisions", decisions.DecisionsRequest, deciding.openai),
     _post("/systemone", systemone.SystemOneRequest, deciding.typesafe),
     _post("/rerank", rerank.RerankRequest, models.rank),
