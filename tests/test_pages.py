@@ -54,3 +54,12 @@ def test_modules_and_names_on_a_page_exist(name: str) -> None:
         (path, word) for path, word in NAMED.findall(text) if word not in module(path).read_text(encoding="utf-8")
     ]
     assert missing == []
+
+
+def test_our_names_for_the_options_of_other_servers_exist() -> None:
+    page = (ROOT / "docs" / "howto" / "coming-from.md").read_text(encoding="utf-8")
+    reference = "".join(each.read_text(encoding="utf-8") for each in sorted((ROOT / "docs" / "reference").glob("*.md")))
+    here = [row.rpartition(" | ")[2] for row in page.splitlines() if row.startswith("| ")]
+    named = {name for text in here for name in re.findall(r"--[a-z-]+|[a-z]+(?:_[a-z]+)+", text)}
+    assert len(named) > 10
+    assert sorted(name for name in named if not re.search(rf"(?<![\w-]){name}(?![\w-])", reference)) == []
