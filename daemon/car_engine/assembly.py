@@ -227,8 +227,9 @@ class EngineAssembly:
             images += _AUDIO_BYTES if loaded.senses.projector.takes_audio else 0
         later = self._load.saved_bytes + logits + size.sequence_bytes.of(self._text_tokens) + images + stacks
         if self._store is not None:
-            # Cells that are written, cells that are read, and the thread that does it.
-            later += 2 * size.sequence_bytes.of(loaded.context.context_tokens) + STACK_BYTES
+            # Cells that are written, cells that are read, states beside both, and the thread that does it.
+            cells = size.sequence_bytes.of(loaded.context.context_tokens)
+            later += 4 * (cells + size.sequence_bytes.state) + STACK_BYTES
         return later
 
     @cached_property

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, configured
 from tests.e2e.test_real_models import same
 from tests.e2e.users import ALICE, BOB, connect_as, shared_daemon
+from tests.engine.llama.kinds import KINDS
 from tools.real_model import GEMMA3, SMOLLM2, RealModel
 
 WORDS = " ".join(f"Note {number}: the lamp was lit on day {number}." for number in range(60))
@@ -245,6 +246,34 @@ def real(model: RealModel, cells: Path) -> str:
     """Return the configuration of a real model."""
     table = f'[models.real]\npath = "{model.path}"\nsequences = 2\ncontext_tokens = 4096\n'
     return f'default_model = "real"\n[scheduler]\ncache_dir = "{cells}"\n{table}'
+
+
+@pytest.fixture(params=KINDS)
+def generated(request: pytest.FixtureRequest, folder: Path) -> RealModel:
+    """A generated model of each kind of memory."""
+    KINDS[request.param](path := folder / "generated.gguf")
+    return SMOLLM2._replace(file=str(path))
+
+
+def test_a_model_of_any_memory_reads_nothing_twice_after_a_restart(
+    generated: RealModel, served: Callable[[RealModel], Any]
+) -> None:
+    text = [20 + place * 7 % 300 for place in range(600)]
+    params = {name: value for name, value in greedy().items() if name != "prompt"}
+    branches = [[*text[:400], *[other] * 50] for other in (30, 31, 32)]
+
+    def computed(client: RawClient, tokens: list[int]) -> int:
+        usage = client.result("infer", {**params, "tokens": tokens})["usage"]
+        return int(usage["prompt_tokens"] - usage["cached_tokens"])
+
+    with served(generated) as client:
+        answer = client.result("infer", {**params, "tokens": text})["tokens"]
+        for branch in branches[:2]:
+            computed(client, branch)
+    with served(generated) as client:
+        assert computed(client, [*text, *answer, 40, 41, 42]) <= 4
+        assert computed(client, branches[2]) <= 50
+        assert computed(client, text) <= 8
 
 
 class Timed(NamedTuple):

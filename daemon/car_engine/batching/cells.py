@@ -1,5 +1,6 @@
 """Moves of cells and states: between sequences, to host memory and back."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
@@ -85,12 +86,23 @@ class CellMover:
         """Keep the state of a sequence, from which a prompt can go on later."""
         assert sequence.prefix is not None
         prefix = sequence.prefix.cut(sequence.cells)
-        known = self._index.checkpoint(prefix)
-        if known is not None and len(known.prefix) == len(prefix):
-            self._saved.touch(known)
-        elif self._saved.fits(self._context.state_size(sequence.number)):
+        if not self._is_marked(prefix) and self._saved.fits(self._context.state_size(sequence.number)):
             state = self._costs.marking(partial(self._context.save_state, sequence.number))
             self._saved.keep(Checkpoint(prefix, state))
+
+    def keep_states(self, states: Mapping[Prefix, memoryview]) -> None:
+        """Keep states that were read, unless there are some after the same tokens."""
+        for prefix, state in states.items():
+            if not self._is_marked(prefix):
+                self._saved.keep(Checkpoint(prefix, state))
+
+    def _is_marked(self, prefix: Prefix) -> bool:
+        """Return whether the state after these tokens is kept, which counts as used now."""
+        known = self._index.checkpoint(prefix)
+        if known is None or len(known.prefix) < len(prefix):
+            return False
+        self._saved.touch(known)
+        return True
 
     def empty(self, sequence: Sequence) -> None:
         """Remove all cells, and forget the request."""

@@ -54,6 +54,7 @@ class IdleStoring:
         left = self._since + IDLE_S - now
         if left > 0 and self._end is None:
             return left
-        if not self._cache.storing.store_next(_MOST_COPY_S) and self._end is not None:
-            self._end.done.set()
+        ending = self._end
+        if not self._cache.storing.store_next(_MOST_COPY_S, ending=ending is not None) and ending is not None:
+            ending.done.set()
         return None

@@ -1,4 +1,4 @@
-"""The format of a file of cells: a head with their prefix and maker, then the cells."""
+"""The format of a file of cells: a head with their prefix and maker, then the cells, then states."""
 
 import hashlib
 import zlib
@@ -8,10 +8,11 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from car_engine.batching.prefix import Prefix, SavedPrefix
+from car_engine.batching.prefix import Prefix
+from car_engine.batching.reuse.stored_prefix import Contents
 
 # The last byte is the version of the format: a file of another one is not read.
-_MAGIC = b"card cells\n\x02"
+_MAGIC = b"card cells\n\x03"
 _LENGTH_BYTES = 4
 _DIGEST_BYTES = 16
 _START_BYTES = len(_MAGIC) + _LENGTH_BYTES + _DIGEST_BYTES
@@ -31,19 +32,28 @@ class Head(Struct, frozen=True):
     step: int
     tokens: bytes
     cells_bytes: int
-    cells_crc: int
+    states: dict[int, int]  # bytes by the number of tokens before each, ascending
+    crc: int  # of cells and states
 
     @property
     def prefix(self) -> Prefix:
         """The tokens, under the name that their namespace has in files."""
         return Prefix(np.frombuffer(self.tokens, np.int32), self.namespace, self.step)
 
+    @property
+    def parts_bytes(self) -> int:
+        """The bytes after the head."""
+        return self.cells_bytes + sum(self.states.values())
 
-def head_of(saved: SavedPrefix, prefix: Prefix, maker: bytes) -> Head:
+
+def head_of(contents: Contents, prefix: Prefix, maker: bytes) -> Head:
     """Return the head of a file; takes a third of a second for a gigabyte."""
-    crc = zlib.crc32(saved.cells)
+    crc = zlib.crc32(contents.cells)
+    for state in contents.states.values():
+        crc = zlib.crc32(state, crc)
     tokens = prefix.tokens.astype(np.int32, copy=False).tobytes()
-    return Head(maker, prefix.namespace, prefix.step, tokens, len(saved.cells), crc)
+    sizes = {place: len(state) for place, state in contents.states.items()}
+    return Head(maker, prefix.namespace, prefix.step, tokens, len(contents.cells), sizes, crc)
 
 
 def packed(head: Head) -> bytes:
@@ -66,21 +76,30 @@ def read_head(file: BufferedReader, size: int, maker: bytes) -> Head:
         head = msgspec.msgpack.decode(body, type=Head)
     except msgspec.DecodeError:
         raise Unusable from None
-    if head.maker != maker or size != _START_BYTES + length + head.cells_bytes or not _consistent(head):
+    if head.maker != maker or size != _START_BYTES + length + head.parts_bytes or not _consistent(head):
         raise Unusable
     return head
 
 
-def read_cells(file: BufferedReader, head: Head) -> memoryview:
-    """Read the cells after the head; raises Unusable and OSError."""
-    # Zeroed memory, as of a bytearray, would be written twice.
-    cells = np.empty(head.cells_bytes, np.uint8).data
-    if file.readinto(cells) != head.cells_bytes or zlib.crc32(cells) != head.cells_crc:
+def read_contents(file: BufferedReader, head: Head) -> Contents:
+    """Read cells and states after the head; raises Unusable and OSError."""
+    crc = 0
+    parts = []
+    for size in (head.cells_bytes, *head.states.values()):
+        # Zeroed memory, as of a bytearray, would be written twice. Each part is freed alone.
+        part = np.empty(size, np.uint8).data
+        if file.readinto(part) != size:
+            raise Unusable
+        crc = zlib.crc32(part, crc)
+        parts.append(part)
+    if crc != head.crc:
         raise Unusable
-    return cells
+    cells, *states = parts
+    return Contents(cells, dict(zip(head.states, states, strict=True)))
 
 
 def _consistent(head: Head) -> bool:
     """Return whether the figures can be true; the digest proves only that no byte changed."""
     tokens, rest = divmod(len(head.tokens), np.dtype(np.int32).itemsize)
-    return tokens > 0 and not rest and head.step > 0 and head.cells_bytes > 0
+    states = all(0 < place < tokens and size > 0 for place, size in head.states.items())
+    return tokens > 0 and not rest and head.step > 0 and head.cells_bytes > 0 and states

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from car_base.host.private_folder import PrivateFolder, check_owner
 from car_base.ipc.types import STORED_SUFFIX
-from car_engine.batching.prefix import Prefix, SavedPrefix
-from car_engine.batching.reuse.stored_prefix import StoredPrefix, file_name
-from car_engine.stored.cell_file import Unusable, head_of, packed, read_cells, read_head
+from car_engine.batching.prefix import Prefix
+from car_engine.batching.reuse.stored_prefix import Contents, StoredPrefix, file_name
+from car_engine.stored.cell_file import Unusable, head_of, packed, read_contents, read_head
 from car_engine.stored.cell_writer import CellWriter
 
 
@@ -48,8 +48,8 @@ class CellFolder:
                         found.append(stored)
         return found
 
-    def read(self, stored: StoredPrefix) -> memoryview | None:
-        """Return the cells of a file, and count it as used now; None if it cannot be used, and removes it then."""
+    def read(self, stored: StoredPrefix) -> Contents | None:
+        """Return the contents of a file, and count it as used now; None if it cannot be used, and removes it then."""
         try:
             with self._opened() as folder:
                 try:
@@ -61,12 +61,12 @@ class CellFolder:
             return None
         return None
 
-    def write(self, saved: SavedPrefix, prefix: Prefix) -> Written:
-        """Write cells in place of others; raises OSError."""
-        start = packed(head_of(saved, prefix, self._maker))
-        name = file_name(prefix)
-        removed = self._writer.write(name, start, saved.cells)
-        return Written(StoredPrefix(prefix, name, len(start) + len(saved.cells)), removed)
+    def write(self, contents: Contents, prefix: Prefix) -> Written:
+        """Write cells and states in place of others; raises OSError."""
+        head = head_of(contents, prefix, self._maker)
+        start, name = packed(head), file_name(prefix)
+        removed = self._writer.write(name, start, contents.cells, *contents.states.values())
+        return Written(StoredPrefix(prefix, name, len(start) + head.parts_bytes, tuple(head.states)), removed)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there; raises OSError."""
@@ -79,14 +79,14 @@ class CellFolder:
             check_owner(os.lstat(self._path.parent))
             yield folder
 
-    def _read(self, folder: PrivateFolder, stored: StoredPrefix) -> memoryview:
+    def _read(self, folder: PrivateFolder, stored: StoredPrefix) -> Contents:
         with folder.open(stored.name) as file:
             head = read_head(file, os.fstat(file.fileno()).st_size, self._maker)
             if file_name(head.prefix) != stored.name:
                 raise Unusable
-            cells = read_cells(file, head)
+            contents = read_contents(file, head)
             os.utime(file.fileno())
-        return cells
+        return contents
 
     def _stored(self, folder: PrivateFolder, name: str, size: int) -> StoredPrefix | None:
         """Return the prefix of a file; None if it cannot be used."""
@@ -96,4 +96,4 @@ class CellFolder:
         except (Unusable, OSError):
             return None
         prefix = head.prefix
-        return StoredPrefix(prefix, name, size) if file_name(prefix) == name else None
+        return StoredPrefix(prefix, name, size, tuple(head.states)) if file_name(prefix) == name else None

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 from car_base.ipc.inbox import Inbox
 from car_base.ipc.ranges import Event, Facts
-from car_engine.batching.prefix import Prefix, SavedPrefix
-from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix
+from car_engine.batching.prefix import Prefix
+from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, Contents, StoredPrefix
 from car_engine.stored.cell_folder import CellFolder
 
 # Beside the cells a file has a head.
@@ -56,10 +56,10 @@ class CellStore:
         """Read on: the cells that were read last are no longer needed."""
         self._taken.release()
 
-    def write(self, saved: SavedPrefix, prefix: Prefix) -> None:
-        """Begin to write cells; CellsStored follows."""
+    def write(self, contents: Contents, prefix: Prefix) -> None:
+        """Begin to write cells and states; CellsStored follows."""
         self.writing = True
-        self._jobs.put(lambda: self._write(saved, prefix))
+        self._jobs.put(lambda: self._write(contents, prefix))
 
     def remove(self, stored: StoredPrefix) -> None:
         """Remove a file; nothing follows."""
@@ -73,15 +73,15 @@ class CellStore:
 
     def _read(self, stored: StoredPrefix) -> None:
         started = time.perf_counter()
-        cells = self._folder.read(stored)
-        self._put(CellsRead(stored, cells, time.perf_counter() - started))
+        contents = self._folder.read(stored)
+        self._put(CellsRead(stored, contents, time.perf_counter() - started))
         # The cells of one file are in memory at a time, however many requests wait.
         self._taken.acquire()
 
-    def _write(self, saved: SavedPrefix, prefix: Prefix) -> None:
+    def _write(self, contents: Contents, prefix: Prefix) -> None:
         outcome = CellsStored(None)
         try:
-            outcome = CellsStored(*self._folder.write(saved, prefix))
+            outcome = CellsStored(*self._folder.write(contents, prefix))
             self._fails = False
         except OSError as error:
             self._failed(error)

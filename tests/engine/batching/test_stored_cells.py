@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from car_base.ipc.types import NO_ADAPTERS
 from car_engine.batching.cells import CellMover
 from car_engine.batching.costs import StepCosts
-from car_engine.batching.prefix import Prefix, SavedPrefix, prefix_of
+from car_engine.batching.prefix import Prefix, prefix_of
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.batching.reuse.index import Index, Memory
 from car_engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
 from car_engine.batching.reuse.stored_cells import StoredCells
-from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix, file_name
+from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, Contents, StoredPrefix, file_name
 from car_engine.batching.reuse.worth import Worth
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
@@ -31,7 +31,7 @@ class Disk:
 
     def __init__(self, limit: int = 100_000) -> None:
         self.limit = limit
-        self.files: dict[str, tuple[StoredPrefix, SavedPrefix]] = {}
+        self.files: dict[str, tuple[StoredPrefix, Contents]] = {}
 
 
 class FakeStore:
@@ -42,7 +42,7 @@ class FakeStore:
         self.full = full
         self.writing = False
         self.reads: list[StoredPrefix] = []
-        self.writes: list[tuple[SavedPrefix, Prefix]] = []
+        self.writes: list[tuple[Contents, Prefix]] = []
         self.free = True  # no cells that were read are in memory
 
     @property
@@ -59,10 +59,10 @@ class FakeStore:
         assert not self.free
         self.free = True
 
-    def write(self, saved: SavedPrefix, prefix: Prefix) -> None:
+    def write(self, contents: Contents, prefix: Prefix) -> None:
         assert not self.writing
         self.writing = True
-        self.writes.append((saved, prefix))
+        self.writes.append((contents, prefix))
 
     def remove(self, stored: StoredPrefix) -> None:
         del self.disk.files[stored.name]
@@ -73,16 +73,16 @@ class FakeStore:
         self.free = False
         stored = self.reads.pop(0)
         kept = self.disk.files.get(stored.name)
-        return CellsRead(stored, None if kept is None else kept[1].cells, 0.001)
+        return CellsRead(stored, None if kept is None else kept[1], 0.001)
 
     def next_stored(self) -> CellsStored:
         """Return the outcome of the write."""
-        saved, prefix = self.writes.pop(0)
+        contents, prefix = self.writes.pop(0)
         self.writing = False
         if self.full:
             return CellsStored(None)
-        stored = StoredPrefix(prefix, file_name(prefix), len(saved.cells))
-        self.disk.files[stored.name] = stored, saved
+        stored = StoredPrefix(prefix, file_name(prefix), len(contents.cells), tuple(contents.states))
+        self.disk.files[stored.name] = stored, contents
         return CellsStored(stored)
 
 
@@ -259,6 +259,63 @@ def test_a_conversation_with_a_state_goes_on_from_its_file(memory: Memory) -> No
     assert again.infer(2, PROMPT[:400]) == 0
 
 
+class Large(FakeContext):
+    """A context whose cells take four times the bytes of its states."""
+
+    def saved_size(self, number: int) -> int:
+        """Return the size of four bytes a cell."""
+        return 4 * super().saved_size(number)
+
+    def save(self, number: int) -> memoryview:
+        """Copy a sequence out."""
+        return memoryview(bytes(super().save(number)) * 4)
+
+    def restore(self, number: int, saved: memoryview) -> bool:
+        """Copy a sequence in."""
+        return super().restore(number, saved[: len(saved) // 4])
+
+    def state_size(self, number: int) -> int:
+        """Return the size of one byte a token."""
+        return super().saved_size(number)
+
+
+@pytest.mark.parametrize("memory", [Memory(states=True), Memory(windows=True)])
+def test_after_a_restart_prompts_go_on_at_the_marks_of_a_file(memory: Memory) -> None:
+    disk = Disk()
+    life = Life(disk, Large(4, CONTEXT, batch_tokens=64, memory=memory), saved=100_000)
+    life.infer(1, PROMPT)
+    life.infer(2, [*PROMPT[:400], *[9] * 50])
+    life.infer(3, [*PROMPT[:400], *[8] * 50])
+    life.store_all()
+    again = Life(disk, Large(4, CONTEXT, batch_tokens=64, memory=memory), saved=100_000)
+    assert again.infer(1, PROMPT) == len(PROMPT) - 1, "before the tokens that ask for an answer"
+    assert again.infer(2, [*PROMPT[:400], *[7] * 50]) == 400, "where prompts parted"
+    assert again.infer(3, [*PROMPT[:300], *[7] * 50]) == 256, "the last of each 256 tokens"
+
+
+@pytest.mark.parametrize("memory", [Memory(states=True), Memory(windows=True)])
+def test_the_states_of_a_file_take_at_most_as_much_as_its_cells_and_two_of_them(memory: Memory) -> None:
+    disk = Disk()
+    life = Life(disk, FakeContext(4, CONTEXT, batch_tokens=64, memory=memory), saved=10**6)
+    for end in range(0, 600, 4):
+        life.infer(end + 1, [*PROMPT[:end], *[9] * 20])
+    life.infer(1000, PROMPT)
+    life.store_all()
+    kept = max((contents for _, contents in disk.files.values()), key=lambda each: len(each.cells))
+    assert kept.states
+    assert sum(sorted(map(len, kept.states.values()))[:-2]) <= len(kept.cells)
+
+
+def test_an_engine_that_ends_writes_conversations_that_grew_a_little() -> None:
+    disk = stored_by(PROMPT)
+    life = Life(disk)
+    life.infer(1, longer := [*PROMPT, *solo(PROMPT, 5), *[5] * 30])
+    assert life.store_all() == 0
+    assert life.engine.cache.storing.store_next(1.0, ending=True)
+    life.engine.turn(life.store.next_stored())
+    assert Life(disk).infer(1, [*longer, *solo(longer, 5), 4]) >= len(longer)
+
+
 def begun(*places: int) -> list[int]:
     """Return a prompt of 600 tokens that begins like no other."""
     return [*places, *PROMPT[len(places) :]]
@@ -319,9 +376,10 @@ EVENTS = st.lists(
 class Walk:
     """Engines one after the other on one disk, moved by events in any order."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.disk = stored_by(*SHARED)
-        self.life = Life(self.disk, saved=2000)
+        self.memory = memory
+        self.start()
         self.prompts: dict[int, list[int]] = {}  # of the requests of this life that were not halted
         self.parked: list[int] = []
         self.key = 0
@@ -359,7 +417,11 @@ class Walk:
             engine.resume(self.parked.pop())
         elif event == "restart":
             self.finish()
-            self.life = Life(self.disk, saved=2000)
+            self.start()
+
+    def start(self) -> None:
+        """Start an engine."""
+        self.life = Life(self.disk, FakeContext(4, CONTEXT, batch_tokens=64, memory=self.memory), saved=20_000)
 
     def finish(self) -> None:
         """Let all requests end, and compare their answers with lone ones."""
@@ -377,11 +439,11 @@ class Walk:
 
 
 @settings(max_examples=40)
-@given(EVENTS)
+@given(events=EVENTS, memory=st.sampled_from([Memory(), Memory(states=True), Memory(windows=True)]))
 def test_answers_are_those_of_lone_requests_whatever_is_stored_read_and_lost_meanwhile(
-    events: list[tuple[str] | tuple[str, int, int, str]],
+    events: list[tuple[str] | tuple[str, int, int, str]], memory: Memory
 ) -> None:
-    walk = Walk()
+    walk = Walk(memory)
     for event in events:
         if len(event) == 4:
             walk.run(*event[1:])

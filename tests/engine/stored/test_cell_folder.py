@@ -5,14 +5,15 @@ import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from car_engine.batching.prefix import SavedPrefix, prefix_of
-from car_engine.batching.reuse.stored_prefix import file_name, in_files
+from car_engine.batching.prefix import Prefix, prefix_of
+from car_engine.batching.reuse.stored_prefix import Contents, file_name, in_files
 from car_engine.stored.cell_folder import CellFolder, Written
 from car_engine.stored.cell_writer import CellWriter
 from tests.engine.stored.keepers import keepers
@@ -32,16 +33,24 @@ def folder_of() -> Iterator[Callable[..., CellFolder]]:
         yield opened
 
 
-def saved_of(count: int, first: int = 1, cells: int = 1000, namespace: str = "1000:salt\n[]") -> SavedPrefix:
-    """Return cells whose bytes follow from their first token."""
-    prefix = prefix_of(range(first, first + count), namespace)
-    return SavedPrefix(prefix, memoryview(bytes([first % 256]) * cells), len(prefix))
+class Saved(NamedTuple):
+    """Contents of a file, and their tokens."""
+
+    prefix: Prefix
+    contents: Contents
 
 
-def write(folder: CellFolder, saved: SavedPrefix) -> Written:
+def saved_of(count: int, first: int = 1, cells: int = 1000, namespace: str = "1000:salt\n[]") -> Saved:
+    """Return cells and two states whose bytes follow from their first token."""
+    states = {20: memoryview(bytes([first % 256]) * 30), 100: memoryview(bytes([first % 255]) * 40)}
+    contents = Contents(memoryview(bytes([first % 256]) * cells), states)
+    return Saved(prefix_of(range(first, first + count), namespace), contents)
+
+
+def write(folder: CellFolder, saved: Saved) -> Written:
     named = in_files(saved.prefix)
     assert named is not None
-    return folder.write(saved, named)
+    return folder.write(saved.contents, named)
 
 
 def test_cells_are_found_and_read_by_another_engine(folder_of: Callable[..., CellFolder], tmp_path: Path) -> None:
@@ -50,7 +59,8 @@ def test_cells_are_found_and_read_by_another_engine(folder_of: Callable[..., Cel
     another = folder_of(tmp_path)
     (stored,) = another.found()
     assert np.array_equal(stored.prefix.tokens, saved.prefix.tokens)
-    assert another.read(stored) == saved.cells
+    assert stored.marks == (20, 100)
+    assert another.read(stored) == saved.contents
 
 
 def test_files_are_private_whatever_the_umask_and_say_neither_salt_nor_tokens_in_their_names(
@@ -95,7 +105,7 @@ def empty(_: bytes) -> bytes:
 
 
 def of_another_format(data: bytes) -> bytes:
-    return data.replace(b"card cells\n\x02", b"card cells\n\x03", 1)
+    return data.replace(b"card cells\n\x03", b"card cells\n\x04", 1)
 
 
 @pytest.mark.parametrize("spoil", [truncated, longer, empty, of_another_format])
@@ -162,7 +172,7 @@ def test_a_daemon_that_is_gone_raises_and_what_it_kept_is_read_on(
         folder = CellFolder(tmp_path, LIMIT, MAKER, CellWriter(ours))
         with pytest.raises(OSError, match="pipe"):
             write(folder, saved_of(400))
-        assert folder.read(stored) == saved_of(300).cells
+        assert folder.read(stored) == saved_of(300).contents
 
 
 def test_a_person_and_its_delegate_have_files_of_their_own() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from car_engine.batching.prefix import SavedPrefix, prefix_of
-from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, in_files
+from car_engine.batching.prefix import prefix_of
+from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, Contents, in_files
 from car_engine.stored.cell_folder import CellFolder, Written
 from car_engine.stored.cell_store import CellStore
 from car_engine.stored.cell_writer import CellWriter
@@ -25,11 +25,11 @@ class FullFolder(CellFolder):
 
     full = False
 
-    def write(self, saved: SavedPrefix, prefix: Any) -> Written:
+    def write(self, contents: Contents, prefix: Any) -> Written:
         """Write, if there is room."""
         if self.full:
             raise OSError(28, "No space left on device")
-        return super().write(saved, prefix)
+        return super().write(contents, prefix)
 
 
 class Store:
@@ -44,10 +44,9 @@ class Store:
 
     def stored(self, first: int = 1) -> CellsStored:
         """Write a prefix; return the outcome."""
-        saved = SavedPrefix(prefix_of(range(first, first + 300), "1000:\n[]"), memoryview(b"c" * 500), 300)
-        named = in_files(saved.prefix)
+        named = in_files(prefix_of(range(first, first + 300), "1000:\n[]"))
         assert named is not None
-        self.store.write(saved, named)
+        self.store.write(Contents(memoryview(b"c" * 500), {}), named)
         assert self.store.writing or not self.outcomes.empty()
         outcome = self.outcomes.get(timeout=PATIENCE_S)
         assert isinstance(outcome, CellsStored)
@@ -67,8 +66,8 @@ def test_cells_come_back_as_they_were_written(running: Store) -> None:
     running.store.read(stored)
     read = running.outcomes.get(timeout=PATIENCE_S)
     assert isinstance(read, CellsRead)
-    assert read.cells is not None
-    assert bytes(read.cells) == b"c" * 500
+    assert read.contents is not None
+    assert bytes(read.contents.cells) == b"c" * 500
     running.store.taken()
 
 
@@ -112,7 +111,7 @@ def test_a_folder_that_is_gone_for_good_is_a_warning_and_a_miss(running: Store, 
     store.store.read(stored)
     read = store.outcomes.get(timeout=PATIENCE_S)
     assert isinstance(read, CellsRead)
-    assert read.cells is None
+    assert read.contents is None
 
 
 def test_what_is_removed_is_gone_before_the_next_outcome(running: Store, tmp_path: Path) -> None:

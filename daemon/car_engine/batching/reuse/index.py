@@ -68,7 +68,7 @@ class Index:
 
     def marks(self, prompt: Prefix) -> list[Mark]:
         """Return all cells that begin like a prompt, those with most tokens in common first."""
-        lengths = [] if self.memory.cuts_anywhere else [len(each.prefix) for each in self._checkpoints(prompt)]
+        lengths = [] if self.memory.cuts_anywhere else [len(each.prefix) for each in self.checkpoints(prompt)]
         return [
             Mark(item, common, self._best(item, common, lengths))
             for common, item in self._tree.matches(prompt)
@@ -84,12 +84,21 @@ class Index:
 
     def checkpoint(self, prefix: Prefix) -> Checkpoint | None:
         """Return the longest checkpoint that these tokens begin with."""
-        return max(self._checkpoints(prefix), key=lambda each: len(each.prefix), default=None)
+        return max(self.checkpoints(prefix), key=lambda each: len(each.prefix), default=None)
+
+    def checkpoints(self, prefix: Prefix) -> list[Checkpoint]:
+        """Return the checkpoints that these tokens begin with."""
+        return [item for item in self._tree.contained(prefix) if isinstance(item, Checkpoint)]
+
+    def partings(self, prefix: Prefix) -> list[int]:
+        """Return after how many of these tokens cells or checkpoints part."""
+        return self._tree.branches(prefix)
 
     def replaced(self, new: Outside) -> list[Outside]:
         """Return cells of the same place that new ones replace, because prompts can go on in these where those end."""
         contained: list[Cells | Checkpoint] = self._tree.contained(new.prefix)
         ends = {len(new.prefix), *(len(each.prefix) for each in contained if isinstance(each, Checkpoint))}
+        ends |= set(new.marks if isinstance(new, StoredPrefix) else ())
         same = [each for each in contained if isinstance(each, type(new)) and each is not new]
         return same if self.memory.cuts_anywhere else [each for each in same if len(each.prefix) in ends]
 
@@ -99,10 +108,8 @@ class Index:
         assert item.prefix is not None
         end = _count(item)
         ends = [end] if end == item.prefix.whole(end) else []
+        ends += item.marks if isinstance(item, StoredPrefix) else ()
         return max((length for length in (*ends, *checkpoints) if length <= common), default=0)
-
-    def _checkpoints(self, prefix: Prefix) -> list[Checkpoint]:
-        return [item for item in self._tree.contained(prefix) if isinstance(item, Checkpoint)]
 
 
 def _count(item: Cells) -> int:

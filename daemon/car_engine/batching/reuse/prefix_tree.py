@@ -86,6 +86,10 @@ class PrefixTree(Generic[Item]):
         ends = [node for (depth, node) in path if depth == _depth(node)]
         return [item for node in ends for item in node.items]
 
+    def branches(self, prefix: Prefix) -> list[int]:
+        """Return the lengths at which items part that begin like a prefix."""
+        return [depth for depth, node in self._path(prefix) if depth == _depth(node) and len(node.children) > 1]
+
     def _path(self, prefix: Prefix) -> list[tuple[int, _Node[Item]]]:
         """Return the nodes along a prefix, each with the tokens in common up to its end."""
         node = self._roots.get((prefix.namespace, prefix.step))

@@ -1,13 +1,14 @@
 """Prefixes in files: which there are, and the sequences that wait for one to be read."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from car_engine.batching.cells import CellMover
 from car_engine.batching.prefix import Prefix, SavedPrefix
 from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
-from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, StoredPrefix
+from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, Contents, StoredPrefix
 from car_engine.batching.sequences import Sequence as BatchSequence
 
 
@@ -36,8 +37,8 @@ class CellStore(Protocol):
         """Read on: the cells that were read last are no longer needed."""
         ...
 
-    def write(self, saved: SavedPrefix, prefix: Prefix) -> None:
-        """Begin to write cells, for a prefix as `in_files` returns it; CellsStored follows."""
+    def write(self, contents: Contents, prefix: Prefix) -> None:
+        """Begin to write cells and states, for a prefix as `in_files` returns it; CellsStored follows."""
         ...
 
     def remove(self, stored: StoredPrefix) -> None:
@@ -86,15 +87,15 @@ class StoredCells:
         """Continue the sequences that wait for a file; without its cells they compute them."""
         assert self._store is not None
         waiting = self._waiting.pop(read.stored).values()
-        if read.cells is None:
+        if read.contents is None:
             self._forget(read.stored.name)
             for sequence in waiting:
                 sequence.reuse(0)
         else:
             stored = read.stored
             self._costs.was_read(len(stored.prefix), read.seconds)
-            saved = SavedPrefix(stored.prefix, read.cells, len(stored.prefix))
-            restored = [self._cells.restore(saved, each, each.awaited) for each in waiting]
+            saved = SavedPrefix(stored.prefix, read.contents.cells, len(stored.prefix))
+            restored = [self._restored(saved, read.contents, each) for each in waiting]
             self._hits += sum(restored)
             if not all(restored):
                 # The checksum was right, so llama.cpp would refuse the same bytes again.
@@ -114,6 +115,13 @@ class StoredCells:
             self._forget(other.name)
             self._store.remove(other)
         self._add(outcome.stored)
+
+    def _restored(self, saved: SavedPrefix, contents: Contents, sequence: BatchSequence) -> bool:
+        """Continue a sequence with cells, and keep the states of a file for the requests after it; False if refused."""
+        if sequence.prefix is not None:
+            own = replace(saved.prefix, namespace=sequence.prefix.namespace)
+            self._cells.keep_states({own.cut(tokens): state for tokens, state in contents.states.items()})
+        return self._cells.restore(saved, sequence, sequence.awaited)
 
     def _add(self, stored: StoredPrefix) -> None:
         self._index.put(stored)

@@ -11,19 +11,31 @@ _DIGEST_BYTES = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredPrefix:
-    """Cells in a file, and the state after them; the namespace of the prefix is that of files (`in_files`)."""
+    """Cells in a file, and the states after them and after `marks` tokens.
+
+    The namespace of the prefix is that of files (`in_files`).
+    """
 
     prefix: Prefix
     name: str
     size: int
+    marks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The contents of a file: cells with the state after them, and states by the number of tokens before them."""
+
+    cells: memoryview
+    states: dict[int, memoryview]
 
 
 @dataclass(frozen=True, slots=True)
 class CellsRead:
-    """The outcome of a read; `cells` is None if the file is missing, damaged or of another model."""
+    """The outcome of a read; `contents` is None if the file is missing, damaged or of another model."""
 
     stored: StoredPrefix
-    cells: memoryview | None
+    contents: Contents | None
     seconds: float
 
 

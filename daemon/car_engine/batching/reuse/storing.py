@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from car_engine.batching.cells import CellContext, CellMover
-from car_engine.batching.prefix import Prefix, SavedPrefix
+from car_engine.batching.prefix import WORTH_TOKENS, Prefix, SavedPrefix
 from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.reuse.stored_cells import CellStore
-from car_engine.batching.reuse.stored_prefix import in_files
+from car_engine.batching.reuse.stored_prefix import Contents, in_files
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence, SequenceTable
 
@@ -51,12 +51,15 @@ class Storing:
         """Whether cells can be written now."""
         return self._store is not None and not self._store.writing
 
-    def store_next(self, most_s: float) -> bool:
+    def store_next(self, most_s: float, *, ending: bool = False) -> bool:
         """Begin to write the cells that are worth most; False if there are none whose copy takes at most this long.
 
-        One copy is in memory at a time, because the next one follows once this one is written.
+        One copy is in memory at a time, because the next one follows once this one is written. While the engine is
+        `ending`, conversations are written that grew a little, too.
         """
-        storable = max(self._storable(most_s), key=lambda each: each.spared_s, default=None)
+        storable = max(
+            self._storable(most_s, WORTH_TOKENS if ending else None), key=lambda each: each.spared_s, default=None
+        )
         if storable is None or self._store is None:
             return False
         source = storable.source
@@ -65,17 +68,39 @@ class Storing:
         copy = source if isinstance(source, SavedPrefix) else self._cells.copied(source)
         named = in_files(copy.prefix)
         assert named is not None
-        self._store.write(copy, named)
+        self._store.write(Contents(copy.cells, self._states(copy)), named)
         return True
 
-    def _storable(self, most_s: float) -> list[Storable]:
+    def _storable(self, most_s: float, least: int | None) -> list[Storable]:
         idle = [each for each in self._table.idle if each.prefix is not None]
         saved = self._saved.prefixes
         self._tried &= {each.prefix for each in idle if each.prefix is not None} | {each.prefix for each in saved}
         whole = [each for each in saved if each.count == len(each.prefix) and self._fits(each.size)]
-        found = [self._spared(each, each.prefix) for each in whole]
-        found += [self._spared(each, each.prefix) for each in idle if self._copyable(each, most_s)]
+        found = [self._spared(each, each.prefix, least) for each in whole]
+        found += [self._spared(each, each.prefix, least) for each in idle if self._copyable(each, most_s)]
         return [each for each in found if each is not None]
+
+    def _states(self, saved: SavedPrefix) -> dict[int, memoryview]:
+        """Return the states to store beside cells, by the tokens before them.
+
+        They are the last one where prompts part, the last one, from which an answer is written again, and others far
+        from each other that take no more room than the cells.
+        """
+        left = {len(each.prefix): each.state for each in self._index.checkpoints(saved.prefix)}
+        left.pop(len(saved.prefix), None)
+        parting = max((place for place in self._index.partings(saved.prefix) if place in left), default=0)
+        always, room = {parting, max(left, default=0)}, saved.size
+        states = dict[int, memoryview]()
+        while left:
+            apart = {place: min((abs(place - each) for each in states), default=place) for place in left}
+            place = max(left, key=lambda each: (each in always, apart[each]))
+            state = left.pop(place)
+            room -= len(state)
+            if (place in always or room >= 0) and self._fits(2 * saved.size - room):
+                states[place] = state
+            else:
+                room += len(state)
+        return dict(sorted(states.items()))
 
     def _copyable(self, sequence: Sequence, most_s: float) -> bool:
         return self._costs.save(sequence.cells) <= most_s and self._fits(self._context.saved_size(sequence.number))
@@ -83,13 +108,18 @@ class Storing:
     def _fits(self, size: int) -> bool:
         return self._store is not None and self._store.fits(size)
 
-    def _spared(self, source: Sequence | SavedPrefix, prefix: Prefix | None) -> Storable | None:
+    def _spared(self, source: Sequence | SavedPrefix, prefix: Prefix | None, least: int | None) -> Storable | None:
         if prefix is None or prefix in self._tried or in_files(prefix) is None:
             return None
         cells, costs = len(prefix), self._costs
         there = max((mark.tokens for mark in self._index.files(prefix)), default=0)
-        if cells - there < max(_LEAST_TOKENS, _GROWTH * cells):
+        if cells - there < (least or max(_LEAST_TOKENS, _GROWTH * cells)):
             return None
         spared_s = costs.compute(there, cells)
-        worth = spared_s > costs.read(cells) + costs.restore(cells)
+        # A file with the first of them would be read otherwise.
+        worth = spared_s > self._regain(cells) - (self._regain(there) if there else 0.0)
         return Storable(spared_s, source) if worth else None
+
+    def _regain(self, cells: int) -> float:
+        """Return the seconds to have cells again that a file has."""
+        return self._costs.read(cells) + self._costs.restore(cells)
