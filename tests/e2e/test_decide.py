@@ -1,22 +1,26 @@
 """`decide` on the real daemon: what it costs, that it can be cancelled, that it is the same beside others."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import Daemon, Json, endless, running
+from tests.e2e.support import Daemon, Json, RawClient, endless, running
 
 STATE = " ".join(f"Note {number} is about subject {number * 7 % 31}." for number in range(60))
 STREAMS = 3
+AT_ONCE = 8
+SEQUENCES = ("--capacity", "4", "--context-tokens", "4096")
 
 
 @pytest.fixture(scope="module")
 def deciding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with four sequences of 4,096 tokens."""
-    with running(tmp_path_factory.mktemp("d"), "--capacity", "4", "--context-tokens", "4096") as daemon:
+    with running(tmp_path_factory.mktemp("d"), *SEQUENCES) as daemon:
         yield daemon.ready()
 
 
@@ -54,24 +58,74 @@ def test_a_decision_that_is_cancelled_between_two_questions_frees_its_lease(deci
         deciding.wait_until_idle()
 
 
-def test_reproducible_decisions_beside_streams_are_those_alone_to_the_last_bit(deciding: Daemon) -> None:
-    count = int(os.environ.get("DECISIONS", "40"))
-    random = Random(3)
-    words = STATE.split()
-    requests = [
-        asked(" ".join(random.choices(words, k=random.randint(3, 60))), predicates(1, str(place)), reproducible=True)
+def reproducible(count: int) -> list[Json]:
+    """Return requests whose states differ in their lengths."""
+    random, words = Random(3), STATE.split()
+    return [
+        asked(" ".join(random.choices(words, k=random.randint(3, 60))), predicates(2, str(place)), reproducible=True)
         for place in range(count)
     ]
-    with deciding.connect() as client, deciding.connect() as busy:
+
+
+@contextmanager
+def streams(daemon: Daemon) -> Iterator[None]:
+    """Have streams without an end for the length of a block."""
+    with daemon.connect() as client:
+        begun = [client.send("infer_stream", endless(seed=number)) for number in range(STREAMS)]
+        for stream in begun:
+            client.first_chunk(stream)
+        yield
+        for stream in begun:
+            client.notify("$/cancelRequest", {"id": stream})
+            client.response(stream)
+
+
+def answers(daemon: Daemon, requests: list[Json], then: Callable[[], None] = lambda: None) -> list[Any]:
+    """Return the answers of decisions, eight at a time; each time something else happens once they are prepared."""
+    found = []
+    with daemon.connect() as client:
+        for start in range(0, len(requests), AT_ONCE):
+            sent = [client.send("decide", each) for each in requests[start : start + AT_ONCE]]
+            then()
+            found += [client.response(each)["result"]["answers"] for each in sent]
+    return found
+
+
+def engine_of(daemon: Daemon) -> Json:
+    """Return what the status says of the engine."""
+    with daemon.connect() as client:
+        engine: Json = client.result("daemon/status")["models"][0]["engines"][0]
+    return engine
+
+
+def test_reproducible_decisions_are_the_same_to_the_last_bit_wherever_they_run(
+    deciding: Daemon, tmp_path: Path
+) -> None:
+    requests = reproducible(int(os.environ.get("DECISIONS", "40")))
+    with deciding.connect() as client:
         alone = [client.result("decide", each)["answers"] for each in requests]
-        streams = [busy.send("infer_stream", endless(seed=number)) for number in range(STREAMS)]
-        for stream in streams:
-            busy.first_chunk(stream)
-        beside = []
-        for start in range(0, count, 8):
-            sent = [client.send("decide", each) for each in requests[start : start + 8]]
-            beside += [client.response(each)["result"]["answers"] for each in sent]
-        for stream in streams:
-            busy.notify("$/cancelRequest", {"id": stream})
-            busy.response(stream)
-    assert beside == alone
+        with streams(deciding):
+            assert answers(deciding, requests) == alone, "beside streams"
+            # Urgent requests take the sequence that the streams leave.
+            parked = [each | {"priority": "throughput", "cache_salt": "parked"} for each in requests]
+            assert answers(deciding, parked, lambda: urgent(client)) == alone, "parked"
+            engine = engine_of(deciding)
+            assert engine["restored_tokens"] + engine["recomputed_tokens"] > 0
+    with deciding.connect() as client:
+
+        def kill() -> None:
+            if engine_of(deciding)["restarts"] == engine["restarts"]:
+                while any(each["awaits"] == "prompt" for each in client.result("daemon/status")["waiting"]):
+                    pass
+                deciding.engine().kill()
+
+        assert answers(deciding, [each | {"cache_salt": "killed"} for each in requests], kill) == alone, "killed"
+        assert engine_of(deciding)["restarts"] > engine["restarts"]
+    with running(tmp_path, *SEQUENCES) as again:
+        assert answers(again.ready(), requests) == alone, "after a restart"
+
+
+def urgent(client: RawClient) -> None:
+    """Run urgent requests, for which others are parked."""
+    for _ in range(3):
+        client.result("infer", {"prompt": "Urgent", "max_tokens": 2, "ignore_eos": True})
