@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -88,7 +89,7 @@ class Door:
         """Check the key and the content type; raises Problem."""
         if guard.needs_key(exchange.head, self._rules):
             try:
-                exchange.key = guard.check_key(exchange.head, self._keys.keys())
+                exchange.key = guard.check_key(exchange.head, self._keys.keys(), time.time())
             except KeysError as error:
                 raise Problem(503, "keys_unusable", f"the door cannot read its keys: {error}") from error
         guard.check_content_type(exchange.head)
@@ -139,5 +140,10 @@ def _head(scope: Message) -> RequestHead:
     for name, value in scope["headers"]:
         headers[name.decode("latin-1")] = value.decode("latin-1")
     return RequestHead(
-        scope["method"], scope["path"], headers, bool(scope.get("state", {}).get("unix")), scope["query_string"]
+        scope["method"],
+        scope["path"],
+        headers,
+        bool(scope.get("state", {}).get("unix")),
+        scope["query_string"],
+        scope.get("scheme") == "https",
     )

@@ -17,14 +17,15 @@ from car_client.door.settings import Settings, SettingsError, load_settings
 from car_client.errors import BadSocketPath
 from car_client.paths import usable_paths
 from car_http.app import Door
-from car_http.capacity_feed import CapacityFeed
 from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.crowds import Strangers
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
+from car_http.feeds import Feeds
 from car_http.guard import Rules
 from car_http.metrics import DoorMetrics
+from car_http.page_view import PageViews
 from car_http.protocol import DoorProtocol
 from car_http.server import CannotListen, DoorServer, activated, bound, describe
 from car_protocol import __version__
@@ -72,7 +73,8 @@ def run(arguments: Sequence[str]) -> int:
         DoorMetrics(),
         Newest(),
         DaemonHealth(pool),
-        CapacityFeed(pool),
+        Feeds(pool),
+        PageViews(),
         efforts=settings.efforts,
         any_model=settings.any_model,
     )

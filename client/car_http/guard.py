@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from car_client.door import sessions
 from car_client.door.keys import Key, holder
+from car_http import page
 from car_http.problems import Problem
 
 # Headers that decide where a request goes, whose it is and how its body reads.
@@ -15,8 +17,8 @@ _LOCAL_NAME = "localhost"
 _HOST = re.compile(r"\[([0-9a-fA-F:.]+)\](?::\d{1,5})?|([A-Za-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
 _BEARER = "bearer "
 _KEY_HEADERS = ("x-api-key", "api-key")
-# Paths that show nothing of the user: monitors read them without a key.
-OPEN_PATHS = frozenset({"/health"})
+# Paths that show nothing of the user: monitors and the page's form for the key read them without a key.
+OPEN_PATHS = frozenset({"/health", *page.PATHS})
 # Paths that take a form beside JSON. A page cannot send one from another origin: `check_place` refuses its origin.
 FORM_PATHS = frozenset(below + path for path in ("/systemone", "/audio/transcriptions") for below in ("", "/v1"))
 FORM = "multipart/form-data"
@@ -32,6 +34,7 @@ class RequestHead(Struct, frozen=True):
     headers: Mapping[str, str]
     unix: bool
     query: bytes = b""
+    secure: bool = False  # by TLS
 
     @property
     def anthropic(self) -> bool:
@@ -42,6 +45,16 @@ class RequestHead(Struct, frozen=True):
     def content_type(self) -> str:
         """The type of the body, without its parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def reads(self) -> bool:
+        """Whether the request changes nothing."""
+        return self.method in ("GET", "HEAD")
+
+    @property
+    def own_origin(self) -> str | None:
+        """The origin of the door's own page, None on the Unix socket, which no browser opens."""
+        return None if self.unix else f"http{'s' if self.secure else ''}://{self.headers.get('host', '')}"
 
     @property
     def form(self) -> bool:
@@ -71,7 +84,7 @@ def check_place(head: RequestHead, rules: Rules) -> None:
             403, "host_not_allowed", "the Host header does not name this machine: add the name to [http] hosts"
         )
     origin = head.headers.get("origin")
-    if origin is not None and origin not in rules.origins:
+    if origin is not None and origin != head.own_origin and origin not in rules.origins:
         raise Problem(403, "origin_not_allowed", "pages of this origin are not allowed: add it to [http] origins")
 
 
@@ -100,12 +113,19 @@ def cors_headers(head: RequestHead) -> dict[str, str]:
 
 def needs_key(head: RequestHead, rules: Rules) -> bool:
     """Return whether the request has to carry a key."""
-    return not (head.unix or rules.no_key or head.path in OPEN_PATHS)
+    return not (head.unix or rules.no_key or head.path in OPEN_PATHS or shows_page(head))
 
 
-def check_key(head: RequestHead, keys: Sequence[Key]) -> Key:
-    """Return the key that the request carries; raises Problem."""
+def shows_page(head: RequestHead) -> bool:
+    """Return whether a browser opens the page, which needs no key until it shows something."""
+    return head.path == "/" and head.reads and "text/html" in head.headers.get("accept", "")
+
+
+def check_key(head: RequestHead, keys: Sequence[Key], now: float) -> Key:
+    """Return the key that the request carries, or the key of its session; raises Problem."""
     given = _given_key(head.headers)
+    if given is None and _from_page(head) and (key := sessions.holder_of(keys, head.headers, now)):
+        return key
     if given is None:
         message = "this port needs a key: run `carctl http key` and send it as `Authorization: Bearer KEY`"
         raise Problem(401, "missing_api_key", message, headers={"www-authenticate": "Bearer"})
@@ -138,6 +158,14 @@ def _is_local(host: str, further: frozenset[str]) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _from_page(head: RequestHead) -> bool:
+    """Return whether the door's own page sent a request: a browser adds cookies to requests of other ports too."""
+    origin = head.headers.get("origin")
+    if origin is None:
+        return head.reads and head.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+    return origin == head.own_origin
 
 
 def _given_key(headers: Mapping[str, str]) -> str | None:

@@ -15,14 +15,15 @@ from car_client.door.keys import KeyRing, add_key
 from car_client.door.settings import EFFORTS
 from car_http.answering import Pace
 from car_http.app import Door
-from car_http.capacity_feed import CapacityFeed
 from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.crowds import BodyMemory
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
+from car_http.feeds import Feeds
 from car_http.guard import Rules
 from car_http.metrics import DoorMetrics
+from car_http.page_view import PageViews
 from tests.pace import HANG_S
 
 BIN = Path(sys.executable).parent
@@ -153,7 +154,7 @@ class OfflineDoor:
         self.pool = DaemonPool([daemon])
         self.metrics = DoorMetrics()
         self.now = 0.0  # seconds, of the clock of its health
-        health, feed = DaemonHealth(self.pool, lambda: self.now), CapacityFeed(self.pool)
+        health, feed = DaemonHealth(self.pool, lambda: self.now), Feeds(self.pool)
         context = DoorContext(
             self.pool,
             Catalogue(self.pool),
@@ -161,6 +162,7 @@ class OfflineDoor:
             Newest(),
             health,
             feed,
+            PageViews(),
             pace or Pace(),
             EFFORTS,
             any_model=any_model,

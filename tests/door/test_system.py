@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from car_client.door.keys import add_key
-from car_http.capacity_feed import MOST_STREAMS
+from car_http.feeds import MOST_STREAMS
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
@@ -159,7 +159,7 @@ async def test_a_key_has_so_many_streams_of_capacity_and_no_more(fake: FakeDaemo
             await stream.more()
         refused = await Listening(door, keys["hog"]).end()
         assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_streams")
-        assert "64 streams of capacity" in refused.json["error"]["message"]
+        assert "64 streams of events" in refused.json["error"]["message"]
         await streams.pop().leave()
         streams += [Listening(door, keys["hog"]), Listening(door, keys["other"])]
         for stream in streams[-2:]:

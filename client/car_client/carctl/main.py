@@ -54,6 +54,7 @@ COMMANDS = {
     "drain": Command("finish the accepted requests, then end the daemon", "admin", "add_drain_arguments", "drain"),
     "service": Command("install and control card as a service", "service.command"),
     "http": Command("serve OpenAI's, Anthropic's and Ollama's clients; keys, state", "http.command"),
+    "page": Command("print a link to the page of the HTTP door, and open it", "http.page"),
     "cluster": Command("make this machine a node of a cluster; show its machines", "cluster.command"),
     "launch": Command("print or write the configuration of an application", "launch.command"),
     "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from car_client.errors import CardError, ProtocolError
 from car_client.results import Model
 from car_http.answering import Pace, answer
-from car_http.capacity_feed import CapacityFeed
 from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
@@ -19,7 +18,9 @@ from car_http.dialects.common import Caller, decode, of_texts, packed
 from car_http.dialects.forms import members_and_file, request_and_files
 from car_http.dialects.job import Job
 from car_http.exchange import JSON, Exchange
+from car_http.feeds import Feeds
 from car_http.metrics import DoorMetrics
+from car_http.page_view import PageViews
 from car_http.problems import Problem, bad, problem_of
 from car_protocol.text import MAX_TEXTS, Embeddings
 
@@ -32,7 +33,8 @@ class DoorContext(Struct, frozen=True):
     metrics: DoorMetrics
     newest: Newest
     health: DaemonHealth
-    capacity: CapacityFeed
+    feeds: Feeds
+    views: PageViews
     pace: Pace = Pace()
     efforts: Mapping[str, int] = {}  # the most tokens of thoughts by effort
     any_model: bool | None = None  # None: while one model chats

@@ -6,6 +6,8 @@ import msgspec
 from msgspec import Struct
 
 from car_client.errors import CardError
+from car_http.answering import Departure, Gone
+from car_http.daemon.connection import Notice
 from car_http.dialects import rerank, sse
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
@@ -26,7 +28,10 @@ class NamedModel(Struct):
 
 
 async def load(door: DoorContext, exchange: Exchange, request: NamedModel) -> None:
-    """Answer `POST /models/load` once the model is served."""
+    """Answer `POST /models/load` once the model is served; an event stream has its progress before."""
+    if SSE in exchange.head.headers.get("accept", ""):
+        await _load_visibly(door, exchange, request.model)
+        return
     await _change(door, exchange, request, "models/load")
 
 
@@ -64,6 +69,25 @@ async def _change(door: DoorContext, exchange: Exchange, request: NamedModel, me
     await exchange.while_connected(door.pool.result(method, {"model": request.model}))
     door.catalogue.forget()
     await exchange.respond(b'{"success":true}')
+
+
+async def _load_visibly(door: DoorContext, exchange: Exchange, model: str) -> None:
+    async with door.pool.call("models/load", {"model": model, "progress": True}) as connection:
+        left = Departure(connection)
+        exchange.on_disconnect(left.leave)
+        await exchange.start(200, {"content-type": SSE, "cache-control": "no-store"})
+        try:
+            while not connection.idle:
+                for event in await connection.events():
+                    if isinstance(event, Notice):
+                        await exchange.write(sse.event("progress", event.params))
+            await exchange.write(sse.event("loaded", {"model": model}))
+        except CardError as error:
+            if left.left:
+                raise Gone from None
+            await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
+    door.catalogue.forget()
+    await exchange.end()
 
 
 async def _changes(door: DoorContext, shown: dict[str, str]) -> bytes:

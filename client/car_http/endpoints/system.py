@@ -1,12 +1,16 @@
 """Endpoints about the daemon and the door: health, capacity, figures."""
 
+from collections.abc import Callable
+
+from msgspec import Raw
+
 from car_client.errors import CardError
-from car_http.capacity_feed import Listener
 from car_http.dialects import sse
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
 from car_http.endpoints.context import DoorContext
 from car_http.exchange import Exchange
+from car_http.feeds import Topic, capacity_of
 from car_http.problems import problem_of
 
 _NO_STORE = {"cache-control": "no-store"}
@@ -33,19 +37,21 @@ async def capacity(door: DoorContext, exchange: Exchange, nothing: None) -> None
         params = {"model": model} if model else {}
         await exchange.respond(bytes(await door.pool.result("inference/capacity", params)), headers=_NO_STORE)
         return
-    async with door.capacity.listening(exchange.owner, model) as listener:
+    await stream(door, exchange, capacity_of(model), lambda newest: sse.event("capacity", newest))
+
+
+async def stream(door: DoorContext, exchange: Exchange, topic: Topic, event_of: Callable[[Raw], bytes]) -> None:
+    """Answer with an event of each object of a topic until the client leaves or the subscription ends."""
+    async with door.feeds.listening(exchange.owner, topic) as listener:
         exchange.on_disconnect(listener.leave)
         try:
-            await _changes(listener, exchange)
+            while (newest := await listener.next()) is not None:
+                event = event_of(newest)
+                if not exchange.started:
+                    await exchange.start(200, {"content-type": SSE, **_NO_STORE})
+                await exchange.write(event)
         except CardError as error:
             if not exchange.started:
                 raise
             await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
             await exchange.end()
-
-
-async def _changes(listener: Listener, exchange: Exchange) -> None:
-    while (capacity_object := await listener.next()) is not None:
-        if not exchange.started:
-            await exchange.start(200, {"content-type": SSE, **_NO_STORE})
-        await exchange.write(sse.event("capacity", capacity_object))

@@ -14,7 +14,7 @@ from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.job import NDJSON, SSE
 from car_http.dialects.ollama import requests as ollama_requests
 from car_http.dialects.responses import requests as responses
-from car_http.endpoints import anthropic, document, models, ollama, openai, system
+from car_http.endpoints import anthropic, document, models, ollama, openai, page, system
 from car_http.endpoints import decisions as deciding
 from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
@@ -72,7 +72,7 @@ _OPENAI = [
     _post("/rerank", rerank.RerankRequest, models.rank),
     _get("/models", openai.models),
     _get("/models/sse", models.watch, SSE),
-    _post("/models/load", models.NamedModel, models.load),
+    _post("/models/load", models.NamedModel, models.load, _EVENTS),
     _post("/models/unload", models.NamedModel, models.unload),
     _get("/models/{name:path}", openai.model),
 ]
@@ -81,7 +81,6 @@ _ANTHROPIC = [
     _post("/v1/messages/count_tokens", messages.Counted, anthropic.count_tokens),
 ]
 _OLLAMA = [
-    _get("/", ollama.root, system.TEXT, local=True),
     _get("/api/version", ollama.version, local=True),
     _get("/api/tags", ollama.tags),
     _get("/api/ps", ollama.running),
@@ -103,8 +102,15 @@ _SYSTEM = [
     _get("/props", openai.props, queries=("model",)),
     _get("/card/capacity", system.capacity, JSON, SSE, queries=("model",)),
 ]
+_PAGE = [
+    _get("/", page.root, system.TEXT, "text/html", local=True),
+    _post("/card/session", page.SignIn, page.sign_in),
+    Endpoint("DELETE", "/card/session", page.sign_out, local=True),
+    _get("/card/events", page.events, SSE),
+    *page.FILES,
+]
 # Clients are configured with and without `/v1` at the end of the URL.
 _BELOW = [each.below("/v1") for each in _OPENAI]
-ENDPOINTS = [*_BELOW, *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_LLAMA_SERVER, *_SYSTEM]
+ENDPOINTS = [*_BELOW, *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_LLAMA_SERVER, *_SYSTEM, *_PAGE]
 # The document describes itself too.
 ENDPOINTS.append(_get("/openapi.json", document.serving(ENDPOINTS), local=True))

@@ -1,11 +1,12 @@
-"""Changes of capacity for all streams of the door: the daemon has one subscription of a model, not one a stream."""
+"""Notifications for all streams of the door: the daemon has one subscription of a topic, not one a stream."""
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from car_client.errors import CardError
 from car_http.daemon.connection import DaemonConnection, Ended, Event, Notice
@@ -15,7 +16,27 @@ from car_protocol.limits import MAX_IN_FLIGHT
 
 # A key is to the door what a connection is to the daemon, which has so many requests of one.
 MOST_STREAMS = MAX_IN_FLIGHT
-_METHOD = "inference/capacity"
+
+
+class Topic(Struct, frozen=True):
+    """A method with its params, as pairs, that can be subscribed to."""
+
+    method: str
+    params: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def call(self) -> tuple[str, dict[str, Any]]:
+        """The call that subscribes."""
+        return self.method, {"subscribe": True, **dict(self.params)}
+
+
+def capacity_of(model: str | None) -> Topic:
+    """Return the topic of a model's capacity, of the default one without a name."""
+    return Topic("inference/capacity", (("model", model),) if model else ())
+
+
+# The page promises another app's request within half a second; a tenth of it is left to the door and the browser.
+STATUS = Topic("daemon/status", (("interval_ms", 400),))
 
 
 class Listener:
@@ -56,22 +77,22 @@ class Listener:
         return newest
 
 
-class CapacityFeed:
-    """The subscriptions by model, each while a stream listens, and how many streams each owner has."""
+class Feeds:
+    """The subscriptions by topic, each while a stream listens, and how many streams each owner has."""
 
     def __init__(self, pool: DaemonPool) -> None:
         self._pool = pool
-        self._subscriptions: dict[str | None, _Subscription] = {}
+        self._subscriptions: dict[Topic, _Subscription] = {}
         self._streams = Counter[str]()
 
     @asynccontextmanager
-    async def listening(self, owner: str, model: str | None) -> AsyncIterator[Listener]:
+    async def listening(self, owner: str, topic: Topic) -> AsyncIterator[Listener]:
         """Listen for the length of a block; raises Problem if the owner has too many streams."""
         if self._streams[owner] >= MOST_STREAMS:
-            message = f"this key has {MOST_STREAMS} streams of capacity open: close some, or share one among its users"
+            message = f"this key has {MOST_STREAMS} streams of events open: close some, or share one among its users"
             raise Problem(429, "too_many_streams", message, retry=False)
         self._streams[owner] += 1
-        subscription = self._subscription(model)
+        subscription = self._subscription(topic)
         listener = subscription.join()
         try:
             yield listener
@@ -79,33 +100,33 @@ class CapacityFeed:
             subscription.leave(listener)
             self._streams[owner] -= 1
 
-    def _subscription(self, model: str | None) -> "_Subscription":
+    def _subscription(self, topic: Topic) -> "_Subscription":
         def end() -> None:
-            if self._subscriptions.get(model) is subscription:
-                del self._subscriptions[model]
+            if self._subscriptions.get(topic) is subscription:
+                del self._subscriptions[topic]
 
-        subscription = self._subscriptions.get(model) or _Subscription(self._pool, model, end)
-        self._subscriptions[model] = subscription
+        subscription = self._subscriptions.get(topic) or _Subscription(self._pool, topic, end)
+        self._subscriptions[topic] = subscription
         return subscription
 
 
 class _Subscription:
     """One connection to the daemon; `on_end` is called once nobody listens, or when the connection ended."""
 
-    def __init__(self, pool: DaemonPool, model: str | None, on_end: Callable[[], None]) -> None:
+    def __init__(self, pool: DaemonPool, topic: Topic, on_end: Callable[[], None]) -> None:
         self._pool = pool
-        self._params = {"subscribe": True} | ({"model": model} if model else {})
+        self._topic = topic
         self._on_end = on_end
         self._listeners: dict[Listener, None] = {}  # in the order in which they came
         self._connection: DaemonConnection | None = None
-        self._task = asyncio.create_task(self._run(), name="capacity feed")
+        self._task = asyncio.create_task(self._run(), name="feed")
 
     def join(self) -> Listener:
         """Add a listener, which first gets the object of this moment: its counts change without a notification."""
         listener = Listener()
         self._listeners[listener] = None
         if self._connection is not None and self._connection.idle:
-            self._connection.begin(_METHOD, self._params)
+            self._connection.begin(*self._topic.call)
         return listener
 
     def leave(self, listener: Listener) -> None:
@@ -117,7 +138,7 @@ class _Subscription:
 
     async def _run(self) -> None:
         try:
-            async with self._pool.call(_METHOD, self._params) as connection:
+            async with self._pool.call(*self._topic.call) as connection:
                 self._connection = connection
                 try:
                     while True:

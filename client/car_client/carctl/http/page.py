@@ -1,0 +1,54 @@
+"""`carctl page`: a link to the door's page that signs in, opened in a browser."""
+
+import os
+import sys
+import webbrowser
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+
+from car_client.carctl.failure import WrongUse
+from car_client.client import Client
+from car_client.door.keys import ensure_keys
+from car_client.door.settings import Settings, load_settings
+
+_FILE = "page.html"
+
+
+def add_arguments(_parser: ArgumentParser) -> None:
+    """Declare no arguments."""
+
+
+def run(_client: Client, _options: Namespace) -> None:
+    """Print the link, and open it if there is a screen; raises SettingsError, KeysError and WrongUse."""
+    settings = load_settings()
+    link = link_of(settings)
+    print(link)
+    if has_screen(os.environ):
+        # Other users see the arguments of a browser's process, so it gets a file that leads on to the link.
+        webbrowser.open(leading_to(link, settings.socket.parent).as_uri())
+
+
+def link_of(settings: Settings) -> str:
+    """Return the page's address with the user's own key behind #, which a browser sends to no server."""
+    if not settings.ports:
+        raise WrongUse("a browser needs a port of the door: run `carctl http enable`")
+    key = "" if settings.no_key else f"#key={ensure_keys(settings.keys)[0].secret}"
+    return f"{settings.ports[0].url}/{key}"
+
+
+def has_screen(env: Mapping[str, str]) -> bool:
+    """Return whether a browser would open in a window."""
+    return sys.platform == "darwin" or bool(env.get("DISPLAY") or env.get("WAYLAND_DISPLAY"))
+
+
+def leading_to(link: str, folder: Path) -> Path:
+    """Write a file that only this user may read and that leads a browser to the link."""
+    file = folder / _FILE
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as text:
+        text.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={escape(link)}"><title>card</title>\n')
+    return file

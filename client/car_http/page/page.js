@@ -1,0 +1,107 @@
+// The page: signs in, keeps one stream of events while it is looked at, and shows the chosen view.
+
+import { element, show } from "./elements.js";
+import { call, events } from "./events.js";
+import * as models from "./models.js";
+import * as now from "./now.js";
+import * as talk from "./talk.js";
+
+const VIEWS = { now, models, talk };
+const AGAIN_MS = 1000; // after a lost door or daemon
+let newest = null;
+let looking = null; // ends the stream
+
+function shown() {
+  const wanted = location.hash.slice(1);
+  return Object.hasOwn(VIEWS, wanted) ? wanted : "now";
+}
+
+function route() {
+  for (const name of Object.keys(VIEWS)) element(name).hidden = !newest || name !== shown();
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${shown()}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (newest) VIEWS[shown()].draw(newest);
+}
+
+async function look() {
+  if (looking || document.hidden) return;
+  const mine = (looking = new AbortController());
+  try {
+    const answer = await call("/card/events", { accept: "text/event-stream", signal: mine.signal });
+    for await (const { name, data } of events(answer)) if (name === "status") take(data);
+    lost("The door ended the connection.");
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    if (error.status === 401) ask();
+    else lost(error.status ? error.message : "The door does not answer.");
+  } finally {
+    if (looking === mine) looking = null;
+  }
+}
+
+function take(event) {
+  const first = !newest;
+  newest = event;
+  element("sign-in").hidden = true;
+  element("leave").hidden = !event.you.name;
+  show("state", event.status.state === "serving" ? `Live${event.you.name && `, as ${event.you.name}`}` : "Draining", event.status.state !== "serving");
+  if (first) route();
+  else VIEWS[shown()].draw(event);
+}
+
+function lost(message) {
+  show("state", message, true);
+  setTimeout(look, AGAIN_MS);
+}
+
+function ask() {
+  newest = null;
+  element("leave").hidden = true;
+  element("sign-in").hidden = false;
+  show("state", "Not signed in");
+  route();
+  element("key").focus();
+}
+
+async function enter(key) {
+  try {
+    await call("/card/session", { body: {}, headers: { authorization: `Bearer ${key}` } });
+    show("refused", "");
+    look();
+  } catch (error) {
+    ask();
+    show("refused", error.message, true);
+  }
+}
+
+element("sign-in").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const key = element("key").value.trim();
+  element("key").value = "";
+  enter(key);
+});
+element("leave").addEventListener("click", async () => {
+  await call("/card/session", { method: "DELETE" }).catch(() => {});
+  looking?.abort();
+  looking = null;
+  ask();
+});
+addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) {
+    looking?.abort();
+    looking = null;
+    show("state", "Paused");
+  } else look();
+});
+
+talk.begin();
+route();
+// The link of `carctl page` has the key behind #, which a browser sends to no server.
+const link = new URLSearchParams(location.hash.slice(1)).get("key");
+if (link) {
+  history.replaceState(null, "", "/");
+  enter(link);
+} else look();
