@@ -173,6 +173,9 @@ def schemas(kinds: Iterable[Any]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     for member in _objects(components):
         member.pop("discriminator", None)  # OpenAPI's; validators of JSON schema refuse it
+        if isinstance(pattern := member.get("pattern"), str):
+            # JavaScript's expressions, which JSON schema has, know no other anchors; its `$` is the end alone.
+            member["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
     for kind in _definitions(Struct):
         if kind.__struct_config__.omit_defaults and kind.__name__ in components:
             properties = components[kind.__name__]["properties"]

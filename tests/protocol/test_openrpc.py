@@ -26,6 +26,14 @@ def references(value: Any) -> Iterator[str]:
             yield from references(each)
 
 
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of the document."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects(each)
+
+
 def test_it_says_what_it_is() -> None:
     assert DOCUMENT["openrpc"] == "1.2.6"
     assert DOCUMENT["info"] == {"title": "card", "version": "1"}
@@ -64,6 +72,15 @@ def test_a_method_has_an_example_that_holds_to_its_definitions(name: str) -> Non
 
 def test_its_schemas_have_no_keyword_that_is_not_json_schemas() -> None:
     assert b'"discriminator"' not in msgspec.json.encode(DOCUMENT)
+
+
+def test_its_patterns_have_the_anchors_of_json_schema() -> None:
+    patterns = [each["pattern"] for each in objects(DOCUMENT) if isinstance(each.get("pattern"), str)]
+    assert patterns
+    for pattern in patterns:
+        assert (pattern[0], pattern[-1]) == ("^", "$")
+        assert r"\A" not in pattern
+        assert r"\Z" not in pattern
 
 
 def test_every_reference_leads_somewhere() -> None:
