@@ -125,6 +125,29 @@ def test_reproducible_decisions_are_the_same_to_the_last_bit_wherever_they_run(
         assert answers(again.ready(), requests) == alone, "after a restart"
 
 
+def test_renaming_reordering_and_adding_questions_changes_no_bit_of_a_reproducible_answer(deciding: Daemon) -> None:
+    choice: Json = {
+        "type": "choice",
+        "instructions": "",
+        "options": [{"value": "a"}, {"value": "ab", "description": "a"}],
+    }
+    score: Json = {"type": "score", "instructions": {"ü": "🎈"}, "levels": [{"label": "same"}] * 3}
+    questions = [choice, score, *predicates(3)]
+    others = [
+        *reversed([each | {"name": f"other {place}"} for place, each in enumerate(questions)]),
+        *predicates(4, "x"),
+    ]
+
+    def read(asked_now: list[Json]) -> list[Any]:
+        answers = client.result("decide", asked(STATE, asked_now, reproducible=True))["answers"]
+        return [(each["probabilities"], each["mass"]) for each in answers]
+
+    with deciding.connect() as client:
+        alone = [read([each])[0] for each in questions]
+        assert read(questions) == alone
+        assert read(others)[: len(questions)] == alone[::-1]
+
+
 def urgent(client: RawClient) -> None:
     """Run urgent requests, for which others are parked."""
     for _ in range(3):

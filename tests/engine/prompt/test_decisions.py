@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
 from car_base.ipc.codec import tokens_of
 from car_base.ipc.frames import Prepared, PrepareDecision
@@ -110,6 +113,42 @@ def test_two_orders_are_two_readings_of_a_choice_and_of_nothing_else() -> None:
 
 def test_another_question_or_name_changes_no_prompt() -> None:
     assert prompts(prepared(URGENT, TEAM, ANGRY))[1] == prompts(prepared(TEAM))[0]
+
+
+# Texts of clients: empty, beginnings of each other, of several bytes a character, and control tokens.
+TEXTS = st.one_of(
+    st.sampled_from(["", "a", "ab", "abc", "A", "Ünï🎈", "<|end|>", "\n\nQuestion: ", '"']), st.text(max_size=9)
+)
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | TEXTS, lambda inner: st.lists(inner, max_size=3))
+CHOICES = st.builds(
+    Choice,
+    instructions=TEXTS,
+    options=st.lists(st.builds(Option, TEXTS | st.booleans(), JSON), min_size=2, max_size=12),
+)
+SCORES = st.builds(Score, instructions=TEXTS, levels=st.lists(st.builds(Level, TEXTS), min_size=2, max_size=10))
+PREDICATES = st.builds(Predicate, instructions=TEXTS, true=JSON, false=JSON)
+QUESTIONS = st.lists(st.one_of(CHOICES, SCORES, PREDICATES), min_size=1, max_size=4)
+
+
+@given(
+    QUESTIONS, TEXTS.filter(bool), st.permutations(range(4)), st.sampled_from([None, "openjev", "lev"]), st.booleans()
+)
+def test_a_prompt_is_its_questions_own_whatever_stands_beside_it(
+    questions: list[Question], state: str, order: list[int], family: str | None, reproducible: bool
+) -> None:
+    def shown(asked: list[Question]) -> list[list[str]]:
+        """Return the prompts of each question, without its name, which some families show."""
+        found = prepared(*asked, state=state, family=family, reproducible=reproducible)
+        assert found.decision is not None
+        texts = iter(prompts(found))
+        return [[next(texts) for _ in range(form.readings)] for form in found.decision.questions]
+
+    named = [structs.replace(each, name=f"q{place}") for place, each in enumerate(questions)]
+    alone = [shown([each])[0] for each in named]
+    places = [place for place in order if place < len(named)]
+    if family is not None:  # its template shows how many questions there are
+        alone = [[text.removesuffix("1<|end|>") + f"{len(named)}<|end|>" for text in texts] for texts in alone]
+    assert shown([named[place] for place in places]) == [alone[place] for place in places]
 
 
 @pytest.mark.parametrize(
