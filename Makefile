@@ -23,7 +23,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 # Tests without llama.cpp and without a daemon.
 FAST := tests/test_*.py tests/protocol tests/base tests/daemon tests/engine tests/placer tests/tools --ignore tests/engine/llama --hypothesis-profile quick
 
-.PHONY: help install clients llm-card typescript rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs site pictures build pins sbom release bench house bench-full clean
+.PHONY: help install clients browser llm-card typescript rebuild demo real-model templates gpu ray dev test fast cover check fmt shape trace docs site pictures build pins sbom release bench house bench-full clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ rebuild: ## build llama.cpp again
 # MODEL=real answers a QUESTION of your own with SmolLM2 in place of the guide.
 demo: install $(if $(filter real,$(MODEL)),real-model) ## the daemon on its built-in model: one answer
 	$(BIN)/python -m tools.demo $(if $(MODEL),--model $(MODEL)) $(if $(QUESTION),--question "$(QUESTION)")
+
+browser: install ## what the tests of the door's page drive Debian's chromium with
+	$(BIN)/python -m pip install --quiet --group browser
 
 ray: install ## install Ray (240 MB) and run the tests of engines on a real cluster of this machine
 	$(BIN)/python -m pip install --quiet --editable ".[cluster]"

@@ -1,0 +1,201 @@
+"""The page in Debian's Chromium; skipped without it or without Playwright."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.client.fake_daemon import FakeDaemon
+from tests.client.samples import model
+from tests.client.samples import status as sample
+from tests.door.support import DoorProcess, door_before
+from tests.door.test_page import sequence
+from tests.e2e.support import Daemon, endless
+from tests.pace import HANG_S
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and find_spec("playwright")), reason="needs chromium and playwright"),
+]
+ATTACK = "<img src=x onerror=\"document.title='attacked'\"><script>document.title='attacked'</script>"
+HIDE = """is => {
+    Object.defineProperty(document, "hidden", { value: is, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+SERIOUS = {"serious", "critical"}
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    """A page of 360 px in the dark, in a browser of its own; an error of its scripts fails the test."""
+    from playwright.sync_api import sync_playwright
+
+    errors: list[str] = []
+    with sync_playwright() as playwright:
+        # The sandbox of Chromium needs a user that is not root.
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+        context.set_default_timeout(HANG_S * 1000)
+        opened = context.new_page()
+        opened.on("pageerror", lambda error: errors.append(str(error)))
+        opened.on("console", lambda line: errors.append(line.text) if "Content Security Policy" in line.text else None)
+        yield opened
+        browser.close()
+    assert errors == []
+
+
+def enter(page: Any, door: DoorProcess, view: str = "now") -> None:
+    """Open the page by a link with a key, and wait for a view."""
+    page.goto(f"{door.url}/#key={door.key}")
+    page.click(f"nav a[href='#{view}']")
+    page.wait_for_selector(f"#{view}:visible")
+
+
+def shows(page: Any, selector: str, text: str) -> None:
+    """Wait until an element has a text in it."""
+    page.wait_for_function(
+        "([where, what]) => [...document.querySelectorAll(where)].some((each) => each.textContent.includes(what))",
+        arg=[selector, text],
+    )
+
+
+def test_a_wrong_key_is_refused_and_the_right_one_is_kept(page: Any, door: DoorProcess) -> None:
+    page.goto(door.url)
+    page.fill("#key", "wrong-key-wrong-key")
+    page.keyboard.press("Enter")
+    shows(page, "#refused", "not one of the door's")
+    page.fill("#key", door.key)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#now:visible")
+    page.reload()
+    page.wait_for_selector("#now:visible")
+    assert door.key not in page.evaluate(
+        "JSON.stringify([document.cookie, localStorage, sessionStorage, location.href])"
+    )
+    page.click("#leave")
+    page.wait_for_selector("#sign-in:visible")
+    page.reload()
+    page.wait_for_selector("#sign-in:visible")
+
+
+def test_a_link_signs_in_and_leaves_no_key_in_the_address(page: Any, door: DoorProcess) -> None:
+    enter(page, door)
+    assert page.url in (f"{door.url}/", f"{door.url}/#now")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_request_of_another_app_appears_and_goes(page: Any, door: DoorProcess, served: Daemon) -> None:
+    enter(page, door)
+    shows(page, "#running", "Nothing runs.")
+    with served.connect() as client:
+        client.send("infer_stream", endless(client="the editor"), 1)
+        shows(page, "#running td", "the editor")
+    shows(page, "#running", "Nothing runs.")
+
+
+def test_a_model_is_unloaded_and_loaded(page: Any, door: DoorProcess, served: Daemon) -> None:
+    enter(page, door, "models")
+    page.click("#model-list button:has-text('Unload')")
+    shows(page, "#model-list p", "unloaded")
+    page.click("#model-list button:text-is('Load')")
+    shows(page, "#model-list p", "ready")
+    served.ready()
+
+
+def test_an_answer_streams_and_stops(page: Any, door: DoorProcess) -> None:
+    enter(page, door, "talk")
+    page.fill("#prompt", "What is card?")
+    page.keyboard.press("Enter")
+    shows(page, "#messages article p", "hosts language models")
+    page.wait_for_selector("#send:visible")
+
+
+def test_a_stopped_answer_ends_at_the_daemon(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    fake.silent_after = 1
+    enter(page, door, "talk")
+    page.fill("#prompt", "Go on")
+    page.click("#send")
+    shows(page, "#messages article p", "Hel")
+    page.click("#stop")
+    shows(page, "#talk-state", "Stopped.")
+    page.wait_for_selector("#send:visible")
+
+
+@pytest.fixture
+def scripted_page(page: Any, fake: FakeDaemon, folder: Path) -> Iterator[tuple[Any, DoorProcess, FakeDaemon]]:
+    """The page of a door in front of the fake daemon."""
+    (folder / "door").mkdir()
+    with door_before(folder / "door", fake.path) as door:
+        yield page, door, fake
+        page.close()
+
+
+def test_a_lost_daemon_is_named_and_its_return_seen(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    enter(page, door)
+    shows(page, "#state", "Live")
+    fake.stop()
+    page.wait_for_selector("#state.bad")
+    fake.start()
+    shows(page, "#state", "Live")
+
+
+def test_words_of_strangers_stay_text(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    attacked = json.loads(json.dumps(sample(str(fake.path))).replace("guide", "X"))
+    attacked["models"] = [each | {"name": ATTACK, "reason": ATTACK} for each in attacked["models"]]
+    attacked["capacity"] |= {"reason": ATTACK, "model": ATTACK}
+    attacked["sequences"] = [sequence(ATTACK, ATTACK)]
+    fake.answers["daemon/status"] = attacked
+    fake.answers["models/list"] = {"models": [model() | {"name": ATTACK}]}
+    fake.pieces = [ATTACK[:9], ATTACK[9:]]
+    enter(page, door)
+    shows(page, "#running td", ATTACK)
+    page.click("nav a[href='#models']")
+    shows(page, "#model-list h3", ATTACK)
+    page.click("nav a[href='#talk']")
+    page.fill("#prompt", ATTACK)
+    page.click("#send")
+    page.wait_for_function(
+        "what => [...document.querySelectorAll('article p')].filter((e) => e.textContent === what).length", arg=ATTACK
+    )
+    assert page.locator("img, main script").count() == 0
+    assert page.title() == "card"
+
+
+def test_two_hundred_requests_are_shown(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    many = [sequence(None, f"app {number}") for number in range(200)]
+    fake.answers["daemon/status"] = sample(str(fake.path)) | {"sequences": many}
+    enter(page, door)
+    shows(page, "#running td", "app 199")
+    assert page.locator("#running tr").count() == 200
+
+
+def test_the_stream_stops_while_the_page_is_hidden(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    enter(page, door)
+    shows(page, "#state", "Live")
+    page.evaluate(HIDE, True)
+    shows(page, "#state", "Paused")
+    fake.wait_until_gone()
+    page.evaluate(HIDE, False)
+    shows(page, "#state", "Live")
+
+
+@pytest.mark.skipif(not find_spec("axe_playwright_python"), reason="needs axe-playwright-python")
+@pytest.mark.parametrize("view", ["now", "models", "talk"])
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_axe_finds_nothing_serious(page: Any, door: DoorProcess, view: str, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page.emulate_media(color_scheme=scheme)
+    enter(page, door, view)
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], [node["html"] for node in each["nodes"]]) for each in found if each["impact"] in SERIOUS] == []
