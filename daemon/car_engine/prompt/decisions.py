@@ -91,6 +91,8 @@ class DecisionPreparer:
         if family is None:
             raise Refusal("model_unavailable", lacks="decisions", why=self._way.why)
         params = job.params
+        if family is not CHAT:
+            _refuse_media(family, params)
         orders = params.orders or family.orders
         asked = [list(_readings(question, family, orders)) for question in params.questions]
         for index, readings in enumerate(asked):
@@ -154,6 +156,14 @@ class DecisionPreparer:
             if refusal.reason == "invalid_params":
                 raise Refusal("invalid_params", **{**refusal.data, "param": "state"}) from None
             raise
+
+
+def _refuse_media(family: DecisionFamily, params: DecisionPrompt) -> None:
+    """Raise Refusal for images and sounds: as JSON the model would be shown their base64."""
+    for part in (part for message in params.messages or [] for part in message.media):
+        kind = "images" if isinstance(part, ImagePart) else "audio"
+        why = f"a model of the family {family.name} is asked in words alone: leave them out, or ask a chat model"
+        raise Refusal("model_unavailable", lacks=kind, why=why)
 
 
 class _Common:

@@ -242,6 +242,16 @@ def test_a_family_that_cannot_be_read_at_labels_is_refused_by_name(family: str, 
     assert word in str(caught.value.data["why"])
 
 
+@pytest.mark.parametrize("family", OWN_WORDS)
+@pytest.mark.parametrize(("kind", "lacks"), [("image", "images"), ("audio", "audio")])
+def test_a_model_that_is_asked_in_words_is_never_shown_the_base64_of_a_file(family: str, kind: str, lacks: str) -> None:
+    said = [{"role": "user", "content": [{"type": "text", "text": "See"}, {"type": kind, "data": "aGVsbG8="}]}]
+    with pytest.raises(Refusal) as caught:
+        prepared(TEAM, state=said, family=family)
+    assert (caught.value.reason, caught.value.data["lacks"]) == ("model_unavailable", lacks)
+    assert "ask a chat model" in str(caught.value.data["why"])
+
+
 def test_a_model_without_any_template_is_refused() -> None:
     assert "chat template" in str(way_of(lambda _: None, own_words=False, chats=False).why)
     assert "systemone" in str(way_of({"decision.type": "lev"}.__getitem__, own_words=False, chats=True).why)
