@@ -66,6 +66,13 @@ class CardToml:
         """The configured default model."""
         return self._plain.get("default_model")
 
+    @property
+    def offer(self) -> str | None:
+        """A line about files in which prompts survive a restart; None if they are configured."""
+        if "cache_dir" in (self._plain.get("scheduler") or {}):
+            return None
+        return f'to answer fast after a restart, too: cache_dir = "~/.cache/car/cells" below [scheduler] in {self.path}'
+
     def add_model(self, name: str, table: Mapping[str, object]) -> None:
         """Add the table of a model that is not there yet, after all else."""
         self._text = _appended(self._text, self._tomlkit.dumps({"models": {name: dict(table)}}))

@@ -3,11 +3,12 @@
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import unified_diff
 from pathlib import Path
 from shlex import quote
 
-from car_client.carctl.config.card_toml import replace_file
+from car_client.carctl.config.card_toml import CardToml, ConfigUnwritable, config_path, replace_file
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.launch.apps import APPS, AppTarget, LaunchApp, path_of
 from car_client.carctl.launch.merge import Unmergeable, merged_text
@@ -47,6 +48,9 @@ def run(client: Client, options: Namespace) -> None:
         print(f"# nothing to write: {options.app} has no file for it: {app.unwritten}")
     print("# in a shell")
     print(*shell_lines(options.app, app, target), sep="\n")
+    with suppress(ConfigUnwritable):
+        if (offer := CardToml(config_path()).offer) is not None:
+            print(f"# {offer} (its files contain prompts)")
 
 
 def target_of(models: Sequence[Model], name: str | None) -> AppTarget:

@@ -128,6 +128,8 @@ def _tell(client: Client, name: str, config: CardToml, *, runs: bool) -> None:
     else:
         command = "embed" if "embed" in served.can and "generate" not in served.can else "infer"
         print(f'try it: carctl {command} --model {quote(name)} "Hello"')
+        if config.offer is not None:
+            print(f"{config.offer} (its files contain prompts)")
 
 
 def _local(config: CardToml, options: Namespace) -> tuple[str, dict[str, object]]:

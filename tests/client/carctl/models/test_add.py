@@ -211,3 +211,12 @@ def test_only_owner_and_repository_name_a_repository(source: str) -> None:
 
 def test_a_name_is_that_of_the_file_without_the_number_of_a_part() -> None:
     assert [name_of("a.Q4_1.gguf"), name_of("b-00001-of-00003.gguf"), name_of(".gguf")] == ["a.Q4_1", "b", ".gguf"]
+
+
+def test_the_files_in_which_prompts_survive_a_restart_are_offered_until_they_are_configured(
+    daemon: FakeDaemon, tmp_path: Path, file: Path
+) -> None:
+    assert b"cache_dir" in run(daemon, tmp_path, "add", file).stdout
+    config = tmp_path / "car" / "card.toml"
+    config.write_text('[scheduler]\ncache_dir = "/cells"\n')
+    assert b"cache_dir" not in run(daemon, tmp_path, "add", file).stdout
