@@ -78,7 +78,9 @@ def run(arguments: Sequence[str]) -> int:
         efforts=settings.efforts,
         any_model=settings.any_model,
     )
-    door = Door(context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys))
+    door = Door(
+        context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys, settings.config)
+    )
     config = uvicorn.Config(
         door,
         http=DoorProtocol,

@@ -5,7 +5,7 @@ from msgspec import Raw, Struct, structs
 from car_client.door.keys import DEFAULT_NAME, Key
 from car_http.daemon.pool import decoded
 from car_http.dialects import sse
-from car_protocol.status import OtherUsers, Status
+from car_protocol.status import OtherUsers, SequenceStatus, Status, WaitingStatus
 
 
 class Viewer(Struct, frozen=True):
@@ -48,8 +48,8 @@ def visible(status: Status, viewer: Viewer) -> Status:
     """Return the members that a viewer may see: without connections, and of other keys only sums."""
     if viewer.administers:
         return structs.replace(status, connections=[])
-    own = [each for each in status.sequences if each.tenant == viewer.name]
-    waiting = [each for each in status.waiting if each.tenant == viewer.name]
+    own = [each for each in status.sequences if _name(each) == viewer.name]
+    waiting = [each for each in status.waiting if _name(each) == viewer.name]
     hidden = sum(each.requests for each in status.waiting) - sum(each.requests for each in waiting)
     running = len(status.sequences) - len(own)
     before = status.others or OtherUsers(connections=0, in_flight=0, sequences=0)
@@ -66,3 +66,8 @@ def visible(status: Status, viewer: Viewer) -> Status:
             before, in_flight=before.in_flight + running + hidden, sequences=before.sequences + running
         ),
     )
+
+
+def _name(each: SequenceStatus | WaitingStatus) -> str | None:
+    """Return the name of the key that a request came by."""
+    return each.tenant if each.person is None else f"@{each.person}"

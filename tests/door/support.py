@@ -167,7 +167,7 @@ class OfflineDoor:
             EFFORTS,
             any_model=any_model,
         )
-        self._door = Door(context, rules or Rules(), KeyRing(keys), bodies)
+        self._door = Door(context, rules or Rules(), KeyRing(keys, keys.with_name("card.toml")), bodies)
 
     async def __aenter__(self) -> Self:
         return self

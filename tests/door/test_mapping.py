@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from car_client.door.keys import add_key, ensure_keys
+from car_client.door.keys import add_key, digest_of, ensure_keys
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
 from tests.door.support import OfflineDoor
@@ -109,6 +109,20 @@ async def test_a_label_is_the_user_else_the_program_and_the_tenant_is_the_key(
         assert (params["tenant"], params["client"]) == (key.name, "zed")
         # Prompts of one named key share no caches with those of others.
         assert ("cache_salt" in params) == salted
+
+
+async def test_a_persons_key_names_the_person_in_place_of_a_tenant(
+    offline: OfflineDoor, fake: FakeDaemon, folder: Path
+) -> None:
+    secret = "k" * 40
+    (folder / "card.toml").write_text(f'[people.anna]\nkey = "{digest_of(secret)}"\n')
+    headers = {"host": "localhost", "authorization": f"Bearer {secret}", "content-type": "application/json"}
+    body = b'{"model":"guide","messages":[{"role":"user","content":"Hi"}]}'
+    assert (await offline.request("POST", CHAT, body, headers, unix=False)).status == 200
+    params = fake.params("infer")
+    assert (params["person"], "tenant" in params, "cache_salt" in params) == ("anna", False, False)
+    (folder / "card.toml").write_text("")
+    assert (await offline.request("POST", CHAT, body, headers, unix=False)).status == 401
 
 
 async def test_users_of_one_server_share_no_caches(offline: OfflineDoor, fake: FakeDaemon) -> None:

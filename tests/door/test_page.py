@@ -16,7 +16,7 @@ from car_client.door.sessions import COOKIE, LASTS_S, cookie_header, holder_of, 
 from car_client.door.settings import load_settings
 from car_http import page
 from car_http.feeds import MOST_STREAMS
-from car_http.page_view import Viewer, visible
+from car_http.page_view import Viewer, viewer_of, visible
 from car_protocol.status import Status
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import status as sample
@@ -302,3 +302,12 @@ def test_a_browser_opens_only_with_a_screen(monkeypatch: pytest.MonkeyPatch) -> 
     assert not has_screen({})
     assert has_screen({"DISPLAY": ":0"})
     assert has_screen({"WAYLAND_DISPLAY": "wayland-0"})
+
+
+def test_a_person_sees_its_own_requests_and_administers_nothing_whatever_its_name() -> None:
+    viewer = viewer_of(Key("@default", "", "default"))
+    status = msgspec.convert(sample("/run/x"), Status)
+    first = msgspec.structs.replace(status.sequences[0], person="default", tenant=None)
+    other = msgspec.structs.replace(first, person=None, tenant="default")
+    seen = visible(msgspec.structs.replace(status, sequences=[first, other]), viewer)
+    assert (viewer.administers, seen.sequences, seen.models[0].path) == (False, [first], "")

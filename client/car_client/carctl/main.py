@@ -55,6 +55,7 @@ COMMANDS = {
     "service": Command("install and control card as a service", "service.command"),
     "http": Command("serve OpenAI's, Anthropic's and Ollama's clients; keys, state", "http.command"),
     "page": Command("print a link to the page of the HTTP door, and open it", "http.page"),
+    "people": Command("give people keys of their own; their shares", "people"),
     "cluster": Command("make this machine a node of a cluster; show its machines", "cluster.command"),
     "launch": Command("print or write the configuration of an application", "launch.command"),
     "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),

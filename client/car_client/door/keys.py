@@ -1,14 +1,17 @@
-"""The keys of the loopback ports: a file that only this user may read, one `NAME KEY` a line."""
+"""The keys of the loopback ports: a file for this user alone, one `NAME KEY` a line, and hashes of people's."""
 
 import contextlib
 import fcntl
+import hashlib
 import hmac
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -20,6 +23,7 @@ FILE_NAME = "http-keys"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _SECRET = re.compile(r"[\x21-\x7e]{16,512}", re.ASCII)
 _SECRET_BYTES = 32
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _OTHERS_MAY = 0o077
 _MOST_BYTES = 256 * 1024
 
@@ -29,18 +33,23 @@ class KeysError(CardError):
 
 
 class Key(Struct, frozen=True):
-    """A key and its name; the name is the tenant of the requests that carry the key."""
+    """A key and its name, which is the tenant of the requests that carry the key.
+
+    A person's is known by its `digest` alone; its name begins with @, and its secret is this door's, for sessions.
+    """
 
     name: str
     secret: str
+    person: str | None = None
+    digest: str = ""
 
     def __repr__(self) -> str:
         return f"<Key {self.name}>"
 
     @property
     def salt(self) -> str | None:
-        """The salt of the caches that its requests share; None for the default key."""
-        return None if self.name == DEFAULT_NAME else self.name
+        """The salt of the caches that its requests share; None for the default key, and for people's own caches."""
+        return None if self.name == DEFAULT_NAME or self.person is not None else self.name
 
 
 def keys_path(env: Mapping[str, str] = os.environ) -> Path:
@@ -73,9 +82,24 @@ def add_key(path: Path, name: str) -> Key:
         present = next((key for key in keys if key.name == name), None)
         if present is not None:
             return present
-        key = Key(name, f"card-{secrets.token_urlsafe(_SECRET_BYTES)}")
+        key = Key(name, new_secret())
         _write(path, [*keys, key])
         return key
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text can name a key or a person."""
+    return _NAME.fullmatch(text) is not None
+
+
+def new_secret() -> str:
+    """Return the text of a new key."""
+    return f"card-{secrets.token_urlsafe(_SECRET_BYTES)}"
+
+
+def digest_of(secret: str) -> str:
+    """Return the hash by which a person's key is stored; a key is random, so that one round is enough."""
+    return hashlib.sha256(secret.encode(errors="surrogateescape")).hexdigest()
 
 
 def remove_key(path: Path, name: str) -> bool:
@@ -90,36 +114,65 @@ def remove_key(path: Path, name: str) -> bool:
 
 def holder(keys: Sequence[Key], given: str) -> Key | None:
     """Return the key that a request carries; the time depends on neither the place nor the length of a common start."""
-    found = None
+    found, digest = None, digest_of(given)
     for key in keys:
-        if hmac.compare_digest(key.secret.encode(), given.encode(errors="surrogateescape")):
+        if key.person is not None:
+            if hmac.compare_digest(key.digest, digest):
+                found = key
+        elif hmac.compare_digest(key.secret.encode(), given.encode(errors="surrogateescape")):
             found = key
     return found
 
 
 class KeyRing:
-    """The keys of a file, read again after each change of it; a file that cannot be used admits no key."""
+    """The keys of a file and of the people in card.toml, read again after each change of them.
 
-    def __init__(self, path: Path) -> None:
+    A file that cannot be used admits no key.
+    """
+
+    def __init__(self, path: Path, config: Path | None = None) -> None:
         self.path = path
-        self._seen: tuple[int, ...] | None = None  # the facts of the version that was read
+        self._config = config
+        self._seen: tuple[tuple[int, ...] | None, ...] | None = None  # the versions that were read
         self._keys: list[Key] = []
+        self._own = secrets.token_bytes(_SECRET_BYTES)  # signs sessions of people, whose hashes are no secrets
 
     def keys(self) -> list[Key]:
         """Return the keys; raises KeysError."""
-        try:
-            seen = _version(self.path.lstat())
-        except OSError:
-            seen = None
-        if seen is None or seen != self._seen:
+        config = None if self._config is None else _version(self._config, os.stat)
+        seen = _version(self.path, os.lstat), config
+        if seen[0] is None or seen != self._seen:
             self._seen, self._keys = None, []
-            self._keys = read_keys(self.path)
+            self._keys = read_keys(self.path) + self._people()
             self._seen = seen
         return self._keys
 
+    def _people(self) -> list[Key]:
+        try:
+            data = tomllib.loads(self._config.read_text()) if self._config else {}
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, RecursionError) as error:
+            raise KeysError(f"cannot read the people of {self._config}: {type(error).__name__}") from error
+        tables = data.get("people", {})
+        found = [(name, _digest(table)) for name, table in tables.items()] if isinstance(tables, dict) else []
+        return [Key(f"@{name}", self._signing(digest), name, digest) for name, digest in found if digest]
 
-def _version(facts: os.stat_result) -> tuple[int, ...]:
-    """Return the facts that a change of the content, the owner or the permissions changes."""
+    def _signing(self, digest: str) -> str:
+        return hmac.digest(self._own, digest.encode(), hashlib.sha256).hex()
+
+
+def _digest(table: Any) -> str | None:
+    digest = table.get("key") if isinstance(table, dict) else None
+    return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None
+
+
+def _version(path: Path, look: Callable[[Path], os.stat_result]) -> tuple[int, ...] | None:
+    """Return the facts that a change of the content, the owner or the permissions changes; None without a file."""
+    try:
+        facts = look(path)
+    except OSError:
+        return None
     return (
         facts.st_dev,
         facts.st_ino,

@@ -76,6 +76,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     addresses: tuple[Address, ...]
     hosts: frozenset[str]
     origins: frozenset[str]
+    config: Path
     keys: Path
     no_key: bool
     efforts: Mapping[str, int] = msgspec.field(default_factory=lambda: EFFORTS)
@@ -112,6 +113,7 @@ def load_settings(
         addresses=tuple(dict.fromkeys(addresses)),
         hosts=frozenset(name.lower() for name in table.hosts),
         origins=frozenset(table.origins),
+        config=path,
         keys=Path(table.keys).expanduser() if table.keys else keys_path(env),
         no_key=no_key or table.no_key,
         efforts=table.efforts,

@@ -185,8 +185,11 @@ def caller_params(caller: Caller, *, user: str | None, session: str | None, stre
 
 
 def origin_params(caller: Caller) -> dict[str, Any]:
-    """Return the members that every request has: the name of its key as its tenant, and its trace."""
-    params = given(tenant=caller.key.name if caller.key else None)
+    """Return the members that every request has: its key's person, else the key's name as its tenant, and its trace."""
+    key = caller.key
+    params: dict[str, Any] = (
+        {} if key is None else {"tenant": key.name} if key.person is None else {"person": key.person}
+    )
     if trace := caller.header(TRACEPARENT):
         params["_meta"] = {TRACEPARENT: trace}
     return params

@@ -15,8 +15,10 @@ class _Count(msgspec.Struct):
 async def count_tokens(door: DoorContext, exchange: Exchange, request: requests.Counted) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
     params, claude = requests.read_count(request)
-    params = packed(params)
-    members = as_sent(request, requests.NAMES, caller_of(exchange))
+    params, caller = packed(params), caller_of(exchange)
+    if caller.key and caller.key.person:
+        params["person"] = caller.key.person
+    members = as_sent(request, requests.NAMES, caller)
     del request  # its values are packed in the params
     with named_as_sent(members):
         await fit_to_model(door, params, claude=claude)

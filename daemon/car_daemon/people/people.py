@@ -19,9 +19,13 @@ UNKNOWN_PERSON = "there is no such person: add a table [people.NAME] to card.tom
 
 
 class PersonTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[people.NAME]`: a weight beside other people and users."""
+    """`[people.NAME]`: a weight beside other people and users, and the hash of its key at the HTTP door."""
 
     weight: Annotated[float, Meta(ge=0.001, le=1000), note("the share of the person, as that of a user")] = 1.0
+    key: Annotated[
+        Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None,
+        note("the SHA-256 of its key at `card-http`; `carctl people add` makes it"),
+    ] = None
 
 
 class People:

@@ -103,6 +103,35 @@ class CardToml:
             raise ConfigUnwritable(f"{self.path}: http is not a table: write [http]")
         self._plain = {**self._plain, "http": {**(table or {}), "listen": value}}
 
+    @property
+    def people(self) -> dict[str, dict[str, Any]]:
+        """The tables of people by name."""
+        people = self._plain.get("people", {})
+        if not isinstance(people, dict) or not all(isinstance(each, dict) for each in people.values()):
+            raise ConfigUnwritable(f"{self.path}: people is not a table of tables: write [people.NAME]")
+        return people
+
+    def set_person(self, name: str, table: Mapping[str, object] | None) -> None:
+        """Set keys of a person's table, which is made where it is missing; None removes it."""
+        people = {**self.people}
+        present = people.pop(name, None)
+        if table is not None:
+            people[name] = {**(present or {}), **table}
+        if present is None:
+            self._text = _appended(self._text, self._tomlkit.dumps({"people": {name: dict(table or {})}}))
+        else:
+            document = self._document()
+            if table is None:
+                del document["people"][name]
+            else:
+                document["people"][name].update(table)
+            if not people:
+                del document["people"]
+            self._text = self._tomlkit.dumps(document)
+        self._plain = {**self._plain, "people": people}
+        if not people:
+            del self._plain["people"]
+
     def save(self) -> None:
         """Replace the file, or raise ConfigUnwritable and change nothing."""
         try:

@@ -1,0 +1,72 @@
+"""`carctl people`: keys are shown once, and stored as hashes in card.toml."""
+
+from pathlib import Path
+
+import pytest
+
+from car_client.door.keys import KeyRing, holder
+from tests.client.carctl.command import carctl
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder of configuration with a comment and a model's table, and no daemon."""
+    (tmp_path / "car").mkdir()
+    (tmp_path / "car" / "card.toml").write_text("# mine\n[daemon]\nlog_level = 'info'\n")
+    return tmp_path
+
+
+def people(home: Path, *arguments: str) -> tuple[int, str, str]:
+    env = {"XDG_CONFIG_HOME": str(home), "CAR_SOCKET": str(home / "none.sock")}
+    done = carctl("people", *arguments, env=env)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_a_key_is_shown_once_and_admits_its_person_until_it_is_removed(home: Path) -> None:
+    config = home / "car" / "card.toml"
+    ring = KeyRing(home / "car" / "http-keys", config)
+    code, shown, _ = people(home, "add", "anna", "--weight", "2")
+    secret = shown.split()[-1]
+    assert (code, secret.startswith("card-"), secret in config.read_text()) == (0, True, False)
+    assert config.read_text().startswith("# mine\n")
+    anna = holder(ring.keys(), secret)
+    assert anna is not None
+    assert (anna.person, anna.salt, holder(ring.keys(), anna.digest), holder(ring.keys(), anna.secret)) == (
+        "anna",
+        None,
+        None,
+        None,
+    )
+    assert people(home, "list") == (0, "anna  weight 2  has a key\n", "")
+    assert people(home, "limit", "anna", "--weight", "3")[0] == 0
+    assert holder(ring.keys(), secret) == anna
+    assert people(home, "remove", "anna")[0] == 0
+    assert holder(ring.keys(), secret) is None
+    assert config.read_text().strip() == "# mine\n[daemon]\nlog_level = 'info'"
+
+
+def test_names_that_are_taken_missing_or_bad_change_nothing(home: Path) -> None:
+    people(home, "add", "anna")
+    before = (home / "car" / "card.toml").read_text()
+    for wrong in (
+        ["add", "anna"],
+        ["remove", "bob"],
+        ["limit", "bob", "--weight", "1"],
+        ["add", "a b"],
+        ["limit", "anna"],
+    ):
+        code, _, error = people(home, *wrong)
+        assert (code, bool(error)) == (2, True)
+    assert people(home, "add", "bob", "--weight", "0")[0] == 2
+    assert (home / "car" / "card.toml").read_text() == before
+
+
+def test_a_hash_signs_no_session(home: Path) -> None:
+    people(home, "add", "anna")
+    rings = [KeyRing(home / "none", home / "car" / "card.toml") for _ in range(2)]
+    first, second = (ring.keys()[0] for ring in rings)
+    assert (first.digest == second.digest, first.secret == second.secret, first.secret == first.digest) == (
+        True,
+        False,
+        False,
+    )
