@@ -55,7 +55,7 @@ class Day:
         self.engines = SimulatedEngines(self.scheduler, self.clock, self, self)
         self.models: dict[int, str] = {}  # by engine that is up
         self.waits: defaultdict[tuple[int, Priority], list[float]] = defaultdict(list)  # seconds to a lease, by user
-        self.served: Counter[int] = Counter()  # tokens of the model `chat`, by user
+        self.served: Counter[int] = Counter()  # tokens of completed requests for the model `chat`, by user
         self.ends: Counter[tuple[int, str]] = Counter()
         self.broken: Counter[str] = Counter()
         self._keys = itertools.count(1)
@@ -76,6 +76,13 @@ class Day:
                 self.submit(uid, "stuck")
         self.clock.at(self.random.expovariate(DEATHS_PER_HOUR / 3600), self.kill)
         self.clock.run(lambda time: time > seconds, self.check)
+
+    def service(self, uid: int) -> int:
+        """Return the tokens of the model `chat` that a user was served, those of unfinished requests included."""
+        ours = [
+            each for each in self.scheduler.requests.values() if each.model == "chat" and each.spec.client[0] == uid
+        ]
+        return self.served[uid] + sum(each.prompt_done + each.produced for each in ours)
 
     # Users.
 
@@ -184,7 +191,7 @@ def main() -> None:
         row(day, "cheats", CHEATS, "latency_critical"),
     ]
     print(markdown(["users", "requests", "wait p50 s", "p95", "p99", "tokens of each"], rows))
-    index = jain([day.served[uid] / WEIGHTS.get(uid, 1.0) for uid in (*BUSY, *CHEATS)])
+    index = jain([day.service(uid) / WEIGHTS.get(uid, 1.0) for uid in (*BUSY, *CHEATS)])
     broken = {name: count for name, count in day.broken.items() if count}
     lost = {how: count for (uid, how), count in day.ends.items() if uid in POLITE and how != "completed"}
     print(f"\nJain's index of service by weight, users with work at all times: {index:.4f}")

@@ -57,7 +57,7 @@ class FullQueue:
         return [self.refuse(excess, "queue full", now) for excess in self._backlog.excess()]
 
     def _data(self, request: Request, why: str) -> dict[str, Any]:
-        wait = self._shared.rate.wait(len(self._backlog), self._shared.gate.capacity(request.model))
+        wait = self._shared.rate.wait_ms(len(self._backlog), self._shared.gate.capacity(request.model))
         return self._backlog.overload_data(why, wait, request)
 
 
@@ -223,11 +223,8 @@ class Recovery:
     def _send_back(self, model: str) -> None:
         """Have the waiters that no engine can run prepared anew by the next: its sequences or its file may differ."""
         shared = self._shared
-        for lane in shared.waiting.lanes_of(model):
-            if shared.gate.serves(model, lane.target.device):
-                continue
-            for key in sorted(lane.leaves):
-                request = shared.waiting.requests[key]
+        for request in shared.waiting.of_model(model):
+            if not shared.gate.serves(model, request.spec.device):
                 shared.waiting.remove(request)
                 shared.parkings.left(request)
                 request.move(State.ACCEPTED)
@@ -255,8 +252,7 @@ class Recovery:
         else:
             self._report("retry", request, "its engine died before any of its answer was sent")
             self._shared.stop(request)
-            self._shared.charging.settle(request)
-            if request.lane is not None:
+            if request.kind is not None:
                 self._shared.waiting.remove(request)
             request.move(State.WAITING)
             request.start_over()

@@ -7,16 +7,17 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from car_daemon.scheduler.account import Name
+from car_daemon.scheduler.lane import LOOKED_AT
 from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_daemon.scheduler.order import Charging
 from car_daemon.scheduler.places import LOWEST, URGENT, Places, PlaceTree
 from car_daemon.scheduler.request import RANKS, Request
 from car_protocol.limits import QUEUE_LIMIT, QUEUE_MAX_BYTES
 
+_MIB = 1 << 20
 # Far more than well-behaved clients send before their first answers, far less than the memory of a model.
-_MOST_HELD_BACK_BYTES = 256 * 1024 * 1024
-# Requests that enter before the places of their users are ordered: most leave a queue that is nearly empty at once.
-_FEW = 8
+_MOST_HELD_BACK_BYTES = 256 * _MIB
 
 Overflow = Literal["block", "drop_newest", "drop_oldest"]
 
@@ -34,7 +35,7 @@ class Uncounted:
 
     def __init__(self) -> None:
         self._requests: dict[int, Request] = {}  # by key
-        self._users: Counter[int] = Counter()  # their requests, by user
+        self._users: Counter[Name] = Counter()  # their requests, by user
         self._bytes = 0
 
     def fits(self, request: Request, max_bytes: int) -> bool:
@@ -68,8 +69,8 @@ class Backlog:
     request whose user has no place for its model gets the newest place of the user that is furthest above its weighted
     share; else the first of process, tenant and label without one gets the newest place of its sibling with most.
     Requests held back enter in the order of their users' places, of a user the model with the fewest places first, then
-    the class, then at each level by places and service (`PlaceTree`). `throughput` work that was held back for
-    `age_after` seconds counts as latency_critical.
+    the class, then at each level by places and the time since a request of the account entered (`PlaceTree`).
+    `throughput` work that was held back for `age_after` seconds counts as latency_critical.
     """
 
     def __init__(self, bounds: QueueBounds, charging: Charging) -> None:
@@ -103,7 +104,7 @@ class Backlog:
         self.counted[request.key] = self._unplaced[request.key] = request
         self.uncounted.remove(request)
         self._bytes += request.spec.size
-        if self.held_back or len(self._unplaced) > _FEW:
+        if self.held_back or len(self._unplaced) > LOOKED_AT:
             self._place()
 
     def leave(self, request: Request) -> None:
@@ -149,8 +150,8 @@ class Backlog:
             self._places.hold_back(request, URGENT)
         entered, settled = True, set[tuple[Places, str]]()
         while entered:
-            while self._may_enter() and self.fits(request := self.entering(now - age_after)):
-                self._admit(request, now)
+            while self._may_enter() and self.fits(request := self.entering()):
+                self._admit(request, self._places.user(request))
                 yield request, []
             entered = False
             while self._lacking and not entered:
@@ -158,17 +159,17 @@ class Backlog:
                 if lost in settled or not account.holds(model) or account.places_of(model):
                     continue
                 settled.add(lost)  # once an event: whoever takes a place sets others back, which may lack one then
-                first = self.held_back[account.enters(model, now - age_after)]
+                first = self.held_back[account.enters(model)]
                 if displaced := self.displaced(first):
                     entered = True
                     for each in displaced:
                         self.hold_back(each)
-                    self._admit(first, now)
+                    self._admit(first, account)
                     yield first, displaced
 
-    def entering(self, overdue: float) -> Request:
-        """Return the held-back request that enters next, where none may wait since `overdue`; there is one."""
-        return self.held_back[self._places.entering(overdue)]
+    def entering(self) -> Request:
+        """Return the held-back request that enters next; there is one."""
+        return self.held_back[self._places.entering()]
 
     def displaced(self, newcomer: Request) -> list[Request] | None:
         """Return the requests to hold back for the first of its account and model; None if it has to wait itself."""
@@ -194,8 +195,8 @@ class Backlog:
             fits = self.fits(newcomer) if self.bounds.overflow == "block" else self._displace(newcomer, leaving)
             return leaving[before:] if fits else None
 
-    def overload_data(self, why: str, wait: float | None, request: Request) -> dict[str, Any]:
-        """Return the data of an `overloaded` error; `wait` is in seconds, None while unknown."""
+    def overload_data(self, why: str, wait_ms: int | None, request: Request) -> dict[str, Any]:
+        """Return the data of an `overloaded` error; `wait_ms` is None while unknown."""
         self._place()
         bounds, uid = self.bounds, request.spec.client[0]
         data = {
@@ -206,7 +207,7 @@ class Backlog:
             "user_queued": self._places.count(uid),
             "user_share": self._places.share(uid, bounds.limit),
         }
-        return data if wait is None else {**data, "retry_after_ms": max(1, round(wait * 1000))}
+        return data if wait_ms is None else {**data, "retry_after_ms": max(1, wait_ms)}
 
     def set_weights(self) -> None:
         """Share the queue by the weights as they are now."""
@@ -272,14 +273,14 @@ class Backlog:
         assert key is not None
         return key
 
-    def _take_back(self, request: Request, entered: float | None = None) -> None:
+    def _take_back(self, request: Request, entering: Places | None = None) -> None:
         del self.held_back[request.key]
         self._held_back_bytes -= request.spec.size
         self._ageing.discard(request.key)
-        self._places.take_back(request, entered)
+        self._places.take_back(request, entering)
 
-    def _admit(self, request: Request, now: float) -> None:
-        self._take_back(request, now)
+    def _admit(self, request: Request, entering: Places) -> None:
+        self._take_back(request, entering)
         self.enter(request)
 
 

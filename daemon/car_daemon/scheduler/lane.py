@@ -1,128 +1,123 @@
-"""One queue of waiting requests, ordered by user, process, tenant and label."""
+"""The requests that wait for one model, ordered by user, process, tenant and label."""
 
-from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
+from collections.abc import Hashable, Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from car_daemon.scheduler.fair_tree import Account, Branch, Forecast, Path
+from car_daemon.scheduler.account import TURN, Account, AccountTree, Kind, Path, rank_at
+from car_daemon.scheduler.lazy_heap import LazyHeap
 
-_SLACK = 8  # outdated keys that are never worth a rebuild
-
-
-class LaneTarget(NamedTuple):
-    """The engines that may run a request: of a model, on a device or on any, and the one that parked it or any."""
-
-    model: str
-    device: str | None
-    engine: int | None
+# Requests, or accounts of a level, that one event looks at: as many as a model has sequences at most in practice, and
+# as many places as a person can tell apart.
+LOOKED_AT = 64
 
 
-class Lane:
-    """The waiting requests of one class and one target; every operation is O(log n) amortised."""
+class Waiter(NamedTuple):
+    """The kind of a request that waits, and the account of its label."""
 
-    def __init__(self, rank: int, target: LaneTarget, root: Account) -> None:
-        self.rank = rank  # of its class: the lower, the more urgent
-        self.target = target
-        self.root = Branch(None, root, "")
-        self.leaves: dict[int, Branch] = {}  # of the waiting requests, by key
+    kind: Kind
+    label: Account
+
+
+class Lane(AccountTree):
+    """Accounts and waiting requests of one model, or of all; every operation is O(log n) amortised."""
+
+    def __init__(self, weights: dict[Hashable, float]) -> None:
+        super().__init__(weights)
+        self.waiters: dict[int, Waiter] = {}  # by key
 
     def __repr__(self) -> str:
-        return f"<Lane {self.rank} {self.target}: {len(self.leaves)} waiting>"
+        return f"<Lane {len(self.waiters)} waiting>"
 
-    def __len__(self) -> int:
-        return len(self.leaves)
-
-    def add(self, key: int, path: Path, weight: float) -> None:
-        """Add a request; `weight` is of its user."""
-        user, process, tenant, label = path
-        leaf = self.root.child(user, weight).child(process).child(tenant).child(label, leaf=True)
-        heappush(leaf.keys, key)
-        if len(leaf.keys) > 2 * leaf.waiting + _SLACK:
-            leaf.keys = [each for each in set(leaf.keys) if each == key or self.leaves.get(each) is leaf]
-            heapify(leaf.keys)
-        self.leaves[key] = leaf
-        branch, parent = leaf, leaf.parent
-        while parent is not None:
-            if not branch.waiting:
-                branch.begin_to_wait()
-            branch.waiting += 1
-            branch, parent = parent, parent.parent
-        branch.waiting += 1
-        leaf.account.add_waiting()
-
-    def first(self) -> int:
-        """Return the key of the request that is served next; the lane is not empty."""
-        return self.oldest(self.root.turns.first().turns.first().turns.first().turns.first())
-
-    def take(self, key: int, *, in_turn: bool = True) -> Branch:
-        """Remove a request that gets a lease and return its leaf, for `Branch.returned`.
-
-        The clocks move on if it is its turn.
-        """
-        leaf = self._served(key) if in_turn else self.leaves.pop(key)
-        branch: Branch | None = leaf
-        while branch is not None:
-            branch.begin_lease()
-            branch = branch.parent
-        leaf.account.remove_waiting()
-        leaf.account.count_lease(1)
-        return leaf
+    def add(self, key: int, path: Path, kind: Kind) -> Account:
+        """Add a request; return the account of its label."""
+        label = self.begin(path, lease=False)
+        self._enqueue(key, label, kind)
+        return label
 
     def remove(self, key: int) -> None:
-        """Remove a request that gets no lease here."""
-        leaf = self.leaves.pop(key)
-        branch: Branch | None = leaf
-        while branch is not None:
-            branch.waiting -= 1
-            branch = branch.parent
-        leaf.account.remove_waiting()
-        leaf.leave()
+        """Remove a request; a lease that it gets is counted before."""
+        label = self._dequeue(key)
+        self.end(label, lease=False)
 
-    def oldest(self, leaf: Branch) -> int:
-        """Return the key of the oldest request of a label, which waits."""
-        while self.leaves.get(leaf.keys[0]) is not leaf:
-            heappop(leaf.keys)
-        return leaf.keys[0]
+    def change(self, key: int, kind: Kind) -> None:
+        """Let a request wait among those of another kind."""
+        self._enqueue(key, self._dequeue(key), kind)
 
-    def _served(self, key: int) -> Branch:
-        """Move the clocks of all levels to a request's virtual times, and forget its place."""
-        leaf = self.leaves.pop(key)
-        branch, parent = leaf, leaf.parent
-        while parent is not None:
-            parent.serve(branch.account.served + branch.offset)
-            if (time := branch.account.time) > parent.account.clock:
-                parent.account.clock = time
-            branch, parent = parent, parent.parent
-        return leaf
+    def first(self, kind: Kind, account: Account | None = None) -> int:
+        """Return the request of a kind, and of an account, that is served next; there is one."""
+        account = account or self.root
+        while True:
+            queue = account.queues[kind]
+            member = queue.first()
+            child = account.children.get(member)
+            if child is None:
+                assert isinstance(member, int)
+                return member
+            if (rank := child.rank) == queue.least():
+                account = child
+            else:
+                queue.set(member, rank)
 
-    def order(self, cost: Callable[[int], float]) -> Iterator[int]:
-        """Yield the keys in the order in which they are served if each costs what `cost` returns."""
-        if self.leaves:
-            yield from _order(self.root, self.leaves, cost)
+    def first_of(self, kinds: Iterable[Kind]) -> Kind | None:
+        """Return the kind whose first request is served first; None if no request of the kinds waits."""
+        waiting = [kind for kind in kinds if kind in self.root.queues]
+        return min(waiting, key=self._place) if len(waiting) > 1 else next(iter(waiting), None)
+
+    def order(self, kind: Kind) -> Iterator[int]:
+        """Yield requests of a kind in the order of their leases, if each is charged a turn; of very many not all."""
+        if kind in self.root.queues:
+            yield from _order(self.root, kind)
+
+    def _place(self, kind: Kind) -> tuple[float, ...]:
+        key = self.first(kind)
+        return (kind.rank, *(part for each in self.waiters[key].label.chain for part in each.rank), key)
+
+    def _enqueue(self, key: int, label: Account, kind: Kind) -> None:
+        self.waiters[key] = Waiter(kind, label)
+        member: Hashable = key
+        rank: tuple[float, int] = (key, 0)
+        account: Account | None = label
+        while account is not None:
+            queue = account.queues.get(kind)
+            others = queue is not None
+            if queue is None:
+                queue = account.queues[kind] = LazyHeap()
+            queue.set(member, rank)
+            if others:
+                return
+            member, rank, account = account.name, account.rank, account.parent
+
+    def _dequeue(self, key: int) -> Account:
+        kind, label = self.waiters.pop(key)
+        member: Hashable = key
+        account: Account | None = label
+        while account is not None:
+            queue = account.queues[kind]
+            queue.discard(member)
+            if queue:
+                break
+            del account.queues[kind]
+            member, account = account.name, account.parent
+        return label
 
 
-def _order(branch: Branch, leaves: dict[int, Branch], cost: Callable[[int], float]) -> Iterator[int]:
-    if branch.keys:
-        yield from (key for key in _ascending(branch.keys) if leaves.get(key) is branch)
+def _order(account: Account, kind: Kind) -> Iterator[int]:
+    members = account.queues[kind].smallest(LOOKED_AT)
+    if not account.children:
+        yield from (key for key in members if isinstance(key, int))
         return
-    forecast = Forecast(branch.turns)
-    below: dict[int, Iterator[int]] = {}
-    while (child := forecast.first()) is not None:
-        if child.number not in below:
-            below[child.number] = _order(child, leaves, cost)
-        key = next(below[child.number])
-        yield key
-        forecast.serve(cost(key) / child.account.weight)
-
-
-def _ascending(heap: list[int]) -> Iterator[int]:
-    """Yield the different numbers of a heap in order; a few of many cost little."""
-    frontier, last = [(heap[0], 0)], None
-    while frontier:
-        key, index = heappop(frontier)
-        for below in (2 * index + 1, 2 * index + 2):
-            if below < len(heap):
-                heappush(frontier, (heap[below], below))
-        if key != last:
+    line = [
+        (each.rank, each.time, TURN / each.weight, _order(each, kind))
+        for each in (account.children[name] for name in members)
+    ]
+    heapify(line)
+    last = max(turn for (_, turn), *_ in line)
+    while line:
+        _, time, cost, keys = line[0]
+        if (key := next(keys, None)) is None:
+            heappop(line)
+        else:
             yield key
-        last = key
+            last += 1
+            heapreplace(line, (rank_at(time + cost, last), time + cost, cost, keys))

@@ -3,11 +3,9 @@
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-# Ranks and members are numbers or tuples that compare; no two live entries are equal in both.
+# Ranks are numbers or tuples that compare, and so are members that may have equal ranks.
 R = TypeVar("R")
 M = TypeVar("M")
-
-_SLACK = 32  # outdated entries that are never worth a rebuild
 
 
 class LazyHeap(Generic[R, M]):
@@ -32,7 +30,7 @@ class LazyHeap(Generic[R, M]):
             return
         self._ranks[member] = rank
         heappush(self._heap, (rank, member))
-        if len(self._heap) > 2 * len(self._ranks) + _SLACK:
+        if len(self._heap) > 2 * len(self._ranks) + 2:
             self._heap = [(rank, member) for member, rank in self._ranks.items()]
             heapify(self._heap)
 
@@ -59,6 +57,15 @@ class LazyHeap(Generic[R, M]):
             del self._ranks[member]
             heappop(self._heap)
         return member
+
+    def smallest(self, most: int) -> list[M]:
+        """Return so many members, the least rank first."""
+        entries = list[tuple[R, M]]()
+        while len(entries) < most and (entry := self._top()) is not None:
+            entries.append(heappop(self._heap))
+        for entry in entries:
+            heappush(self._heap, entry)
+        return list(dict.fromkeys(member for _, member in entries))
 
     def _top(self) -> tuple[R, M] | None:
         heap = self._heap

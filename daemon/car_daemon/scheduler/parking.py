@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from car_base.ipc.engine_settings import STEP_TARGET_MS
-from car_daemon.scheduler.fair_tree import ADVANCE, Account
+from car_daemon.scheduler.account import TURN, Account
 from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.lane import LOOKED_AT
 from car_daemon.scheduler.order import WaitingRequests
 from car_daemon.scheduler.request import RANKS, Decisions, Park, Remind, Request, State
 
@@ -13,8 +14,6 @@ from car_daemon.scheduler.request import RANKS, Decisions, Park, Remind, Request
 # there and back takes at most 3% of it, at 1 µs for each cell.
 _STEP_S = STEP_TARGET_MS / 1000
 _S_PER_CELL = 2e-6 / 0.03
-# Running requests of a model that one waiter looks at.
-_MOST_TRIES = 64
 
 
 class Parkings:
@@ -62,7 +61,7 @@ class Parkings:
         if (taking := self._taking.pop(waiter.key, None)) is not None:
             victim, account = taking
             del self._for[victim.key]
-            account.count_lease(-1)
+            account.hold(-1)
             self._waiting.seek(account)
 
     def plan(self, now: float) -> Iterator[Park | Remind]:
@@ -106,7 +105,7 @@ class Parkings:
         request.parking.paused = False
 
     def _may_take(self, waiter: Request) -> bool:
-        return waiter.lane is not None and waiter.state is State.WAITING and not waiter.parking.took
+        return waiter.kind is not None and waiter.state is State.WAITING and not waiter.parking.took
 
     def _take(self, victim: Request, waiter: Request) -> Park:
         victim.parking.count += 1
@@ -114,8 +113,9 @@ class Parkings:
         if self._decisions.sink is not None:
             why = "its turn is over" if victim.parking.rank == RANKS[waiter.spec.priority] else "a higher class"
             self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
-        account = _account(waiter)
-        account.count_lease(1)
+        account = waiter.account
+        assert account is not None
+        account.hold(1)
         self._for[victim.key] = waiter
         self._taking[waiter.key] = victim, account
         return self._park(victim)
@@ -123,7 +123,7 @@ class Parkings:
     def _park(self, request: Request) -> Park:
         assert request.engine is not None
         assert request.account is not None
-        request.account.count_lease(-1)
+        request.account.hold(-1)
         self._waiting.seek(request.account)
         self._remove(request)
         request.parking.requested = True
@@ -139,21 +139,23 @@ class Parkings:
 
     def _of_siblings(self, waiter: Request, now: float) -> Request | None:
         """Return the request of a waiter's class that gives way to it now, if there is one."""
-        assert waiter.lane is not None
-        lacking = next((each for each in _chain(_account(waiter)) if not each.leases), None)
+        assert waiter.kind is not None
+        assert waiter.account is not None
+        lacking = next((each for each in waiter.account.chain if not each.held), None)
         if lacking is None:
             return None
         spoke = silent = None
-        for each in self._youngest(waiter.lane.rank, waiter):
-            giver = next((above for above in _chain(_account(each)) if above.parent is lacking.parent), None)
-            if giver is None or lacking.time > giver.time + ADVANCE * giver.leases / giver.weight:
+        for each in self._youngest(waiter.kind.rank, waiter):
+            assert each.account is not None
+            giver = next((above for above in each.account.chain if above.parent is lacking.parent), None)
+            if giver is None or lacking.time > giver.time + TURN * giver.held / giver.weight:
                 continue
-            several = giver.leases > 1
+            several = giver.held > 1
             if now - each.parking.since < max(_shortest(each), 0.0 if several else each.parking.rest):
                 continue
             if several:
                 return each
-            if each.produced >= ADVANCE:
+            if each.produced >= TURN:
                 spoke = spoke or each
             elif not each.produced:
                 silent = silent or each
@@ -166,7 +168,7 @@ class Parkings:
             # Only the limit of the machine keeps a sequence from it: any model's lease helps.
             models += [model for _, model in self._running if model != waiter.model]
         for model in dict.fromkeys(models):
-            for each in islice(reversed(self._running.get((rank, model), {}).values()), _MOST_TRIES):
+            for each in islice(reversed(self._running.get((rank, model), {}).values()), LOOKED_AT):
                 assert each.engine is not None
                 if gate.suits(waiter, each.engine) if model == waiter.model else gate.is_here(each.engine):
                     yield each
@@ -181,20 +183,3 @@ class Parkings:
 def _shortest(request: Request) -> float:
     """Return the seconds for which a request keeps a lease against its class at least."""
     return max(_STEP_S, (request.prompt_done + request.produced) * _S_PER_CELL)
-
-
-def _account(request: Request) -> Account:
-    """Return the account of a waiting or running request."""
-    if request.lane is not None:
-        return request.lane.leaves[request.key].account
-    assert request.account is not None
-    return request.account
-
-
-def _chain(account: Account) -> list[Account]:
-    """Return the accounts from the user's to the label's."""
-    chain, each = [account], account.parent
-    while each is not None and each.parent is not None:
-        chain.append(each)
-        each = each.parent
-    return chain[::-1]

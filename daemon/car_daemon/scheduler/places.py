@@ -1,9 +1,10 @@
 """The places in the queue and the requests held back, shared at each level: users, processes, tenants, labels."""
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import count
 from typing import Literal, NamedTuple
 
-from car_daemon.scheduler.fair_tree import Account, Name, Path
+from car_daemon.scheduler.account import Name, Path
 from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_daemon.scheduler.order import Charging
 from car_daemon.scheduler.request import RANKS, Request
@@ -15,8 +16,8 @@ KEPT = -1
 URGENT, LOWEST = min(RANKS.values()), max(RANKS.values())
 _CLASSES = range(URGENT, LOWEST + 1)
 # What members are ranked by: their places, their bytes held back; of a kind the places that they may give up, their
-# turn to enter the queue, the time for which none of theirs entered it, and their oldest place.
-By = tuple[Literal["places", "bytes", "gives", "enters", "waits", "oldest"], Kind | None]
+# turn to enter the queue, and their oldest place.
+By = tuple[Literal["places", "bytes", "gives", "enters", "oldest"], Kind | None]
 Rank = tuple[float, ...]
 PLACES: By = ("places", None)
 BYTES: By = ("bytes", None)
@@ -30,7 +31,6 @@ class Places:
     """
 
     __slots__ = (
-        "account",
         "begun",
         "children",
         "count",
@@ -38,26 +38,25 @@ class Places:
         "held_bytes",
         "latest",
         "name",
+        "number",
         "parent",
         "places",
         "rankings",
-        "since",
         "weight",
     )
 
-    def __init__(self, parent: "Places | None", name: Name, weight: float = 1.0) -> None:
+    def __init__(self, parent: "Places | None", name: Name, number: int = 0) -> None:
         self.parent = parent
+        self.number = number  # of its begin
         self.name = name
-        self.weight = weight
+        self.weight = 1.0
         self.children: dict[Name, Places] = {}
         self.count = 0
         self.places: dict[Kind, int] = {}
         self.latest = 0  # key of the request that got a place or was held back last
         self.held: dict[Kind, int] = {}  # requests that are held back
         self.held_bytes = 0
-        self.account: Account | None = None  # of the tree of service, while requests are held back
-        self.since = 0.0  # the time from which on requests were held back and none entered
-        self.begun = 0  # key of the request by which that began
+        self.begun = 0  # number of the entry since which requests were held back and none entered
         self.rankings: dict[By, LazyHeap[Rank, Name]] = {}  # of the members, the first first
 
     def __repr__(self) -> str:
@@ -84,12 +83,7 @@ class Places:
             heap = self.rankings[by] = LazyHeap()
             for each in self._members():
                 self._set(heap, each, by)
-        if by[0] != "enters":
-            return heap.first()
-        # Virtual times rise without a notice: the first by a time that has risen is set anew.
-        while (member := heap.first()) is not None and len(heap) > 1 and self.rank(member, by) != heap.least():
-            self._set(heap, member, by)
-        return member
+        return heap.first()
 
     def changed(self, member: Name) -> None:
         """Rank a member by what it has now."""
@@ -120,41 +114,27 @@ class Places:
         kind = next((kind for kind in kinds if kind in self.places), None)
         return None if kind is None else self.find(("gives", kind))
 
-    def enters(self, model: str, overdue: float) -> int:
+    def enters(self, model: str) -> int:
         """Return the request for a model that enters next of those that are held back; there is one.
 
-        The class goes first. At each level the account with fewest places goes first; of several the one of which none
-        entered since `overdue` or before, else the one with the least virtual time.
+        The class goes first. At each level the account with fewest places goes first; of several the account of which
+        none entered for the longest.
         """
         kind = next(kind for rank in _CLASSES if (kind := (model, rank)) in self.held)
-        return self._enters(kind, overdue)
-
-    def _enters(self, kind: Kind, overdue: float) -> int:
-        longest, next_one = self.first(("waits", kind)), self.first(("enters", kind))
-        assert longest is not None
-        assert next_one is not None
-        child = self.children[longest]
-        return (child if child.since <= overdue else self.children[next_one])._enters(kind, overdue)
+        return self.find(("enters", kind))
 
     def _own_rank(self, by: By) -> Rank | None:
         what, kind = by
-        rank: Rank | None
+        # Nothing below a user decides between users.
+        last = self.number if self.parent is not None and self.parent.parent is None else -self.latest
         if what == "places":
-            rank = (-self.load, -self.latest) if self.count else None
-        elif what == "bytes":
-            rank = (-self.held_bytes, -self.latest) if self.held_bytes else None
-        elif what == "gives":
+            return (-self.load, last) if self.count else None
+        if what == "bytes":
+            return (-self.held_bytes, last) if self.held_bytes else None
+        if what == "gives":
             assert kind is not None
-            rank = (-self.places[kind], -self.latest) if kind in self.places else None
-        else:
-            rank = self._turn(what == "waits") if self._holds(kind) else None
-        # Names of users need no other last rank: nothing below a user decides between users.
-        is_user = self.parent is not None and self.parent.parent is None
-        return rank[:-1] if is_user and rank is not None else rank
-
-    def _turn(self, waits: bool) -> Rank:
-        assert self.account is not None
-        return self.load, self.since if waits else self.account.time, self.begun
+            return (-self.places[kind], last) if kind in self.places else None
+        return (self.load, self.begun) if self._holds(kind) else None
 
     def _holds(self, kind: Kind | None) -> bool:
         return bool(self.held) if kind is None else kind in self.held
@@ -175,8 +155,8 @@ class LabelPlaces(Places):
 
     __slots__ = ("requests",)
 
-    def __init__(self, parent: Places, name: Name) -> None:
-        super().__init__(parent, name)
+    def __init__(self, parent: Places, name: Name, number: int) -> None:
+        super().__init__(parent, name, number)
         self.requests: dict[Name, tuple[Kind, bool]] = {}  # their kind, and whether they are held back
 
     def find(self, by: By) -> int:
@@ -198,9 +178,6 @@ class LabelPlaces(Places):
         if own is None or held != (what in ("bytes", "enters")) or kind not in (None, own):
             return None
         return (member,) if what in ("enters", "oldest") else (-member,)
-
-    def _enters(self, kind: Kind, overdue: float) -> int:
-        return self.find(("enters", kind))
 
     def _members(self) -> Iterable[Name]:
         return self.requests
@@ -225,6 +202,7 @@ class PlaceTree:
     def __init__(self, charging: Charging) -> None:
         self._charging = charging
         self._root = Places(None, "")
+        self._numbers = count()
         self._weights = 0.0  # of the users in it
 
     def __repr__(self) -> str:
@@ -233,60 +211,48 @@ class PlaceTree:
     def enter(self, request: Request) -> None:
         """Count a place."""
         kind = request.model, KEPT if request.leased_at is not None else RANKS[request.spec.priority]
-        chain = self._chain(request.path)
+        chain, label = self._chain(request.path)
         for each in chain:
             each.count += 1
             each.places[kind] = each.places.get(kind, 0) + 1
             each.latest = request.key
-        chain[-1].requests[request.key] = kind, False
+        label.requests[request.key] = kind, False
         self._changed(chain, request)
 
     def leave(self, request: Request) -> None:
         """Forget a place."""
-        chain = self._chain(request.path)
-        kind, _ = chain[-1].requests.pop(request.key)
+        chain, label = self._chain(request.path)
+        kind, _ = label.requests.pop(request.key)
         for each in chain:
             each.count -= 1
             _subtract(each.places, kind)
         self._changed(chain, request)
 
     def hold_back(self, request: Request, rank: int) -> None:
-        """Count a request that is held back, as of a class of this rank; its accounts count it as one that waits."""
-        user, process, tenant, label = request.path
-        users = self._charging.root
-        account = users.child(user, self._charging.weight(user)).child(process).child(tenant).child(label, leaf=True)
-        account.hold(None).add_waiting()
-        kind, chain = (request.model, rank), self._chain(request.path)
-        for each in reversed(chain):
+        """Count a request that is held back, as of a class of this rank."""
+        kind = request.model, rank
+        chain, label = self._chain(request.path)
+        for each in chain:
             if not each.held:
-                each.since, each.begun = request.waits_since, request.key
-            each.account = account
+                each.begun = next(self._numbers)
             each.held[kind] = each.held.get(kind, 0) + 1
             each.held_bytes += request.spec.size
             each.latest = request.key
-            assert account.parent is not None
-            account = account.parent
-        chain[-1].requests[request.key] = kind, True
+        label.requests[request.key] = kind, True
         self._changed(chain, request)
 
-    def take_back(self, request: Request, entered: float | None = None) -> None:
-        """Forget a request that was held back; `entered` is the time if it enters the queue now."""
-        chain = self._chain(request.path)
-        label = chain[-1]
+    def take_back(self, request: Request, entering: Places | None = None) -> None:
+        """Forget a request that was held back; if it enters now, `entering` is the highest account that gains by it."""
+        chain, label = self._chain(request.path)
         kind, _ = label.requests.pop(request.key)
-        account = label.account
-        assert account is not None
-        if entered is not None:
-            account.serve()
-        account.remove_waiting()
-        account.let_go()
+        enters = entering is not None
         for each in chain:
             _subtract(each.held, kind)
             each.held_bytes -= request.spec.size
-            if not each.held:
-                each.account = None
-            elif entered is not None:
-                each.since, each.begun = entered, request.key
+            if each is entering:
+                entering = None
+            if enters and entering is None:
+                each.begun = next(self._numbers)
         self._changed(chain, request)
 
     def lacking(self, request: Request) -> Lacking | None:
@@ -337,7 +303,7 @@ class PlaceTree:
             if each.holds(request.model) and not each.places_of(request.model):
                 yield each
 
-    def entering(self, overdue: float) -> int:
+    def entering(self) -> int:
         """Return the request held back that enters next; there is one.
 
         It is of the user with fewest places for its weight, and of that the model with fewest; see `Places.enters`.
@@ -346,7 +312,11 @@ class PlaceTree:
         assert name is not None
         user = self._root.children[name]
         model = min({model for model, _ in user.held}, key=lambda each: (user.places_of(each), each))
-        return user.enters(model, overdue)
+        return user.enters(model)
+
+    def user(self, request: Request) -> Places:
+        """Return the account of a request's user; there is one."""
+        return self._root.children[request.path[0]]
 
     def heaviest(self) -> int:
         """Return the newest request of the account that has most bytes held back: user, process, tenant, label."""
@@ -363,12 +333,12 @@ class PlaceTree:
         assert isinstance(each, LabelPlaces)
         return each.oldest(ranks)
 
-    def count(self, uid: int) -> int:
+    def count(self, uid: Name) -> int:
         """Return a user's places."""
         user = self._root.children.get(uid)
         return 0 if user is None else user.count
 
-    def share(self, uid: int, limit: int) -> int:
+    def share(self, uid: Name, limit: int) -> int:
         """Return a user's share of a queue in whole places, at least one."""
         weight = self._charging.weight(uid)
         total = self._weights if uid in self._root.children else self._weights + weight
@@ -378,30 +348,27 @@ class PlaceTree:
         """Share the queue by the weights as they are now."""
         users = self._root.children.values()
         for user in users:
-            user.weight = self._charging.weight(int(user.name))
+            user.weight = self._charging.weight(user.name)
         self._root.rankings.clear()
         self._weights = sum(user.weight for user in users)
 
-    def _chain(self, path: Path) -> tuple[Places, Places, Places, LabelPlaces]:
-        """Return the accounts of a path, which are made where there are none."""
-        uid, process_name, tenant_name, label_name = path
-        user = self._root.children.get(uid)
-        if user is None:
-            user = self._root.children[uid] = Places(self._root, uid, self._charging.weight(uid))
-            self._weights += user.weight
-        process = user.children.get(process_name)
-        if process is None:
-            process = user.children[process_name] = Places(user, process_name)
-        tenant = process.children.get(tenant_name)
-        if tenant is None:
-            tenant = process.children[tenant_name] = Places(process, tenant_name)
-        label = tenant.children.get(label_name)
-        if label is None:
-            label = tenant.children[label_name] = LabelPlaces(tenant, label_name)
-        assert isinstance(label, LabelPlaces)
-        return user, process, tenant, label
+    def _chain(self, path: Path) -> tuple[list[Places], LabelPlaces]:
+        """Return the accounts of a path, new ones if there are none, and the last of them."""
+        account, chain = self._root, list[Places]()
+        for level, name in enumerate(path, 1):
+            child = account.children.get(name)
+            if child is None:
+                kind = LabelPlaces if level == len(path) else Places
+                child = account.children[name] = kind(account, name, next(self._numbers))
+                if account is self._root:
+                    child.weight = self._charging.weight(name)
+                    self._weights += child.weight
+            account = child
+            chain.append(child)
+        assert isinstance(account, LabelPlaces)
+        return chain, account
 
-    def _changed(self, chain: tuple[Places, Places, Places, LabelPlaces], request: Request) -> None:
+    def _changed(self, chain: list[Places], request: Request) -> None:
         """Rank a request and its accounts anew, and forget the accounts that have nothing any more."""
         chain[-1].changed(request.key)
         for each in reversed(chain):

@@ -8,8 +8,7 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 from car_base.host.devices import is_on
-from car_daemon.scheduler.fair_tree import Account, Branch, Path
-from car_daemon.scheduler.lane import Lane, LaneTarget
+from car_daemon.scheduler.account import Account, Kind, LaneTarget, Path
 from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_protocol.infer import Priority
 
@@ -125,8 +124,8 @@ class Request:
         "images_at",
         "images_moved",
         "key",
-        "lane",
-        "leaf",
+        "kind",
+        "label",
         "leased_at",
         "limited",
         "model",
@@ -169,11 +168,11 @@ class Request:
         self.passed = 0  # requests behind it that got a lease before it, because their prompts were resident
         self.position: int | None = None  # as last reported
         self.tally: Counter[State] | None = None  # of its model's requests by state, once it is in the table
-        self.lane: Lane | None = None  # it waits in
-        self.leaf: Branch | None = None  # of the lane that its lease is from, while it runs
-        self.account: Account | None = None  # that it is charged to, since its first lease
-        self.charged = 0.0  # tokens charged for it and not settled
+        self.kind: Kind | None = None  # while it waits
+        self.label: Account | None = None  # of its model's accounts, while it waits or has a lease
+        self.account: Account | None = None  # the same, of the accounts over all models
         self.cached = 0  # prompt tokens found in the cache
+        self.charged = 0.0  # tokens that its accounts were charged
         self.prompt_share = 1.0  # what a prompt token costs, in answer tokens
 
     def __repr__(self) -> str:
@@ -384,7 +383,7 @@ class Progress(Struct, frozen=True, eq=False):
 
 
 class Remind(Struct, frozen=True, eq=False):
-    """Call `expire` at a time, when positions are reported that came too soon after others."""
+    """Call `expire` at a time, when running work may give way to what waits now."""
 
     time: float
 

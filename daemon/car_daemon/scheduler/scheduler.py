@@ -7,7 +7,7 @@ from typing import Any
 from car_daemon.scheduler.admission import Admission, Recovery
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.lane import LaneTarget
+from car_daemon.scheduler.lane import LOOKED_AT
 from car_daemon.scheduler.order import WaitingRequests
 from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import (
@@ -17,17 +17,12 @@ from car_daemon.scheduler.request import (
     Prepare,
     Progress,
     Prompt,
-    Remind,
     Request,
     Resume,
     Run,
     State,
 )
 from car_daemon.scheduler.state import ServiceRate, SharedState
-
-# Places that are followed closely, and from afar; with the seconds between two looks.
-_NEAR, _NEAR_S = 64, 0.1
-_FAR, _FAR_S = 1024, 1.0
 
 
 def first_place(request: Request, backlog: Backlog) -> list[Progress]:
@@ -41,69 +36,33 @@ def first_place(request: Request, backlog: Backlog) -> list[Progress]:
 class Positions:
     """Reports to the requests whose `progress` is set, when their place changed.
 
-    Up to 64 waiting requests of a target are followed at every event. Of more the first 64 are followed ten times a
-    second and the first 1024 once a second, because clients cannot tell and every look costs. A look that comes too
-    early is made up for at its time, if no event comes then.
+    The first 64 requests of a target learn each of their places; one behind them learns how many there are when it
+    begins to wait, and its place once it is near.
     """
 
     def __init__(self, waiting: WaitingRequests, rate: ServiceRate, gate: Gate) -> None:
         self._waiting = waiting
         self._rate = rate
         self._gate = gate
-        self._near: dict[LaneTarget, float] = {}  # when the first were looked at last
-        self._far: dict[LaneTarget, float] = {}  # when the others were
-        self.owed: dict[LaneTarget, float] = {}  # when to look where a look came too early
 
     def __repr__(self) -> str:
         return f"<Positions of {self._waiting.watchers.total()} requests>"
 
-    @property
-    def next_look(self) -> float | None:
-        """The time of the next look that is owed."""
-        return min(self.owed.values(), default=None)
+    def plan(self) -> Iterator[Progress]:
+        """Yield the reports about the targets that changed."""
+        waiting = self._waiting
+        for target in waiting.touched if waiting.watchers else ():
+            if waiting.watchers[target]:
+                for position, request in enumerate(islice(waiting.order(target), LOOKED_AT)):
+                    yield from self._report(request, position)
+        for request in waiting.newcomers if waiting.watchers else ():
+            if request.position is None and request in waiting:
+                yield from self._report(request, waiting.count(request.model) - 1)
 
-    def is_due(self, now: float) -> bool:
-        """Return True if one of the looks that are owed is to be made now."""
-        return min(self.owed.values()) <= now
-
-    def plan(self, now: float) -> list[Progress | Remind]:
-        """Return the reports about the lanes that changed, and a reminder of the looks that are owed since now."""
-        watchers = self._waiting.watchers
-        owed = set(self.owed)
-        for target in [target for target in owed if not watchers[target]]:
-            del self.owed[target]
-        if not watchers:
-            return []
-        due = [target for target, time in self.owed.items() if time <= now]
-        touched = [lane.target for lane in self._waiting.touched if watchers[lane.target]]
-        reports: list[Progress | Remind] = []
-        for target in dict.fromkeys(due + touched):
-            reports += self._reports(target, self._window(target, now))
-        if due or self.owed.keys() - owed:
-            reports += [Remind(time) for time in self.owed.values()]
-        return reports
-
-    def _window(self, target: LaneTarget, now: float) -> int:
-        """Return the number of places to look at now."""
-        self.owed.pop(target, None)
-        if self._waiting.length(target) <= _NEAR:
-            return _NEAR
-        far, near = self._far.get(target, -_FAR_S) + _FAR_S, self._near.get(target, -_NEAR_S) + _NEAR_S
-        if now >= far:
-            self._far[target] = self._near[target] = now
-            return _FAR
-        if now >= near:
-            self._near[target], self.owed[target] = now, far
-            return _NEAR
-        self.owed[target] = near
-        return 0
-
-    def _reports(self, target: LaneTarget, window: int) -> Iterator[Progress]:
-        for position, request in enumerate(islice(self._waiting.order(target), window)):
-            if request.spec.progress and request.position != position and request.state is State.WAITING:
-                request.position = position
-                wait = self._rate.wait(position, self._gate.capacity(request.model))
-                yield Progress(request, position, None if wait is None else round(wait * 1000))
+    def _report(self, request: Request, position: int) -> Iterator[Progress]:
+        if request.spec.progress and request.position != position and request.state is State.WAITING:
+            request.position = position
+            yield Progress(request, position, self._rate.wait_ms(position, self._gate.capacity(request.model)))
 
 
 class Allocator:
@@ -111,7 +70,7 @@ class Allocator:
 
     def __init__(self, shared: SharedState, admission: Admission) -> None:
         self._shared = shared
-        self.positions = Positions(shared.waiting, shared.rate, shared.gate)
+        self._positions = Positions(shared.waiting, shared.rate, shared.gate)
         self._admission = admission
 
     def allocate(self, now: float, prepared: Request | None = None) -> list[Action]:
@@ -122,7 +81,7 @@ class Allocator:
         shared = self._shared
         waiting, actions = shared.waiting, list[Action]()
         if prepared is not None:
-            engine = waiting.lease_at_once(prepared, shared.gate, now)
+            engine = waiting.lease_at_once(prepared, shared.gate)
             if engine is not None:
                 actions.append(self._start(prepared, engine, now))
             else:
@@ -137,16 +96,16 @@ class Allocator:
         if waiting.touched or self._is_due(now):
             if waiting.requests:
                 actions += shared.parkings.plan(now)
-                actions += self.positions.plan(now)
+                actions += self._positions.plan()
             else:
                 shared.parkings.none_waits()
             waiting.planned()
         return actions
 
     def _is_due(self, now: float) -> bool:
-        """Return True if parkings or positions are to be planned now though nothing changed."""
+        """Return True if parkings are to be planned now though nothing changed."""
         look = self._shared.parkings.next_look
-        return (look is not None and look <= now) or (bool(self.positions.owed) and self.positions.is_due(now))
+        return look is not None and look <= now
 
     def _start(self, request: Request, engine: int, now: float) -> Action:
         """Run or resume a request by its lease; one whose images another engine has encoded is prepared there first."""
@@ -169,7 +128,7 @@ class Allocator:
             shared.decisions.sink("resume" if parked else "lease", request, why)
         if parked:
             return Resume(request.key, engine)
-        shared.charging.started(request, shared.gate.prompt_share(engine))
+        request.prompt_share = shared.gate.prompt_share(engine)
         return Run(request, engine)
 
     def _move(self, request: Request, engine: int) -> Action:
@@ -180,9 +139,6 @@ class Allocator:
         shared = self._shared
         shared.gate.release(engine, request.key)
         shared.waiting.returned(request)
-        if request.leased_at is None and request.account is not None:
-            request.account.let_go()
-            request.account = None
         shared.parkings.left(request)
         request.images_moved = True
         request.move(State.ACCEPTED)
@@ -265,16 +221,13 @@ class Scheduler:
         return self._allocator.allocate(now)
 
     def expire(self, now: float) -> list[Action]:
-        """End the requests past their limits: with an error, after the first token with the tokens they have.
-
-        Positions that are owed by now are reported.
-        """
+        """End the requests past their limits: with an error, after the first token with the tokens they have."""
         actions = [action for request in self.table.expired(now) for action in self._shared.expire(request, now)]
         return actions + self._allocator.allocate(now)
 
     def next_deadline(self) -> float | None:
         """Return the time at which `expire` has to be called next."""
-        times = (self.table.next_limit(), self._allocator.positions.next_look, self._shared.parkings.next_look)
+        times = (self.table.next_limit(), self._shared.parkings.next_look)
         return min((time for time in times if time is not None), default=None)
 
     # Events of engines.
@@ -309,9 +262,11 @@ class Scheduler:
         """Count a step's progress: prompt tokens done in all, new answer tokens, prompt tokens found in the cache."""
         request = self.requests.get(key)
         if request is not None:
+            computed = max(0, prompt_done - request.prompt_done - cached)
             request.prompt_done = prompt_done
+            request.cached += cached
             request.produced += tokens
-            self.charging.advanced(request, cached)
+            self.charging.charge(request, computed * request.prompt_share + tokens)
 
     def resident(self, engine: int, keys: list[int]) -> None:
         """Prefer, among waiting requests that fairness ranks alike, these, until the next lease of their engine."""

@@ -65,9 +65,9 @@ class ServiceRate:
         """Add a sample."""
         self._mean = seconds if self._mean is None else self._mean + _WEIGHT * (seconds - self._mean)
 
-    def wait(self, position: int, capacity: int) -> float | None:
-        """Return the seconds until the request at a position (0 is next) may start; None before the first sample."""
-        return None if self._mean is None else self._mean * (position + 1) / capacity
+    def wait_ms(self, position: int, capacity: int) -> int | None:
+        """Return the ms until the request at a position (0 is next) may start; None before the first sample."""
+        return None if self._mean is None else round(self._mean * (position + 1) / capacity * 1000)
 
 
 class SharedState:
@@ -102,6 +102,8 @@ class SharedState:
     def abandon(self, request: Request, reason: str, now: float, data: dict[str, Any] | None = None) -> list[Action]:
         """Answer a request with an error and halt it in its engine."""
         engine = request.engine if request.state in (State.RUNNING, State.PARKED) else None
+        if reason == "cancelled":
+            self.charging.cancelled(request)
         actions: list[Action] = [self.fail(request, reason, now, data)]
         if engine is not None:
             actions.append(Halt(request.key, engine))
@@ -126,17 +128,13 @@ class SharedState:
         self.waiting.returned(request)
 
     def _end(self, request: Request, now: float) -> None:
-        if request.lane is not None:
+        if request.kind is not None:
             self.waiting.remove(request)
             self.parkings.left(request)
         if request.state in QUEUED:
             self.backlog.leave(request)
         if request.leased_at is not None:
             self.stop(request)
-            self.charging.settle(request)
-            if request.account is not None:
-                request.account.let_go()
-                request.account = None
             self.rate.observe(now - request.leased_at)
         request.move(State.ENDED)
         self.table.remove(request)

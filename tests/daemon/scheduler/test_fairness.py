@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_daemon.scheduler.account import TURN
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.fair_tree import ADVANCE
 from car_daemon.scheduler.request import Request, State
 from car_protocol.infer import Priority
 from tests.daemon.scheduler.fakes import PROMPT_TOKENS, FakeEngine, World
@@ -172,7 +172,7 @@ def test_a_user_that_used_an_idle_model_does_not_pay_for_it_at_another() -> None
         world.end(fast, advanced(world, world.run_one(fast, client=(2, ""))))
     for client in ((1, ""), (1, ""), (1, ""), (2, "")):
         world.run_one(slow, client=client)
-    world.end(slow, 51)
+    world.end(slow, advanced(world, world.requests[51]))
     assert world.requests[54].state is State.RUNNING
 
 
@@ -233,11 +233,11 @@ def test_a_fresh_label_is_remembered_while_it_matters_and_no_longer() -> None:
         world.run_one(engine, client=(1, f"fresh {number}"))
         if number:
             world.end(engine, min(engine.running))
-    (process,) = world.scheduler.charging.root.children[1].children.values()
+    (process,) = world.scheduler.charging.overall.root.children[1].children.values()
     (tenant,) = process.children.values()
     assert len(tenant.children) < 1100
     world.end(engine, min(engine.running))
-    assert not world.scheduler.charging.root.children
+    assert not world.scheduler.charging.overall.root.children
 
 
 # Places in the queue.
@@ -265,6 +265,7 @@ def test_a_user_without_a_place_takes_the_newest_of_the_user_above_its_share() -
     assert counted(world) == {1: 3, 2: 1}
     world.prepare_all(engine)
     assert newcomer.state is State.WAITING
+    world.advance(1, TURN)
     world.end(engine, 1)
     assert engine.running == {newcomer.key}
     world.prepare_all(engine)
@@ -379,7 +380,7 @@ def test_the_refund_of_a_long_prompt_gives_no_turns_ahead_of_other_users(prompt:
     flood, honest = (1, "flood"), (2, "honest")
 
     def end(key: int) -> None:
-        world.advance(key, ADVANCE)
+        world.advance(key, TURN)
         world.end(engine, key)
 
     long = world.submit(client=flood)

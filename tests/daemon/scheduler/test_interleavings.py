@@ -327,9 +327,7 @@ class Interleavings(RuleBasedStateMachine):
         uncounted = [r for r in accepted if r.key not in backlog.counted]
         assert all(r.key in backlog.held_back for r in uncounted)
         assert all(r.state in (State.ACCEPTED, State.PREPARING) for r in backlog.held_back.values())
-        assert not backlog.held_back or not backlog.fits(
-            backlog.entering(self.world.now - self.world.scheduler.waiting.age_after)
-        )
+        assert not backlog.held_back or not backlog.fits(backlog.entering())
         idle = [
             r for r in self.world.scheduler.requests.values() if r.state is State.ACCEPTED and r.key in backlog.counted
         ]
@@ -343,9 +341,8 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def the_accounts_count_what_waits_and_runs(self) -> None:
-        scheduler, root = self.world.scheduler, self.world.scheduler.charging.root
+        scheduler, root = self.world.scheduler, self.world.scheduler.charging.overall.root
         waiting = Counter(r.spec.client[0] for r in scheduler.waiting.requests.values())
-        waiting += Counter(r.spec.client[0] for r in scheduler.backlog.held_back.values())
         for user in range(3):
             account = root.children.get(user)
             assert (0 if account is None else account.waiting) == waiting[user]
@@ -356,7 +353,7 @@ class Interleavings(RuleBasedStateMachine):
     def a_lease_is_counted_once_below_every_level(self) -> None:
         for engine in self.world.engines.values():
             running = [self.world.requests[key] for key in engine.running]
-            assert all(r.leaf is not None and r.leaf.leases > 0 for r in running if r.state is State.RUNNING)
+            assert all(r.label is not None and r.label.leases > 0 for r in running if r.state is State.RUNNING)
 
     @invariant()
     def running_work_is_never_dropped(self) -> None:
@@ -385,7 +382,7 @@ class Interleavings(RuleBasedStateMachine):
         assert len(self.world.scheduler.backlog) == len(self.world.scheduler.backlog.held_back) == 0
         assert self.world.gate.in_use == 0
         assert self.world.scheduler.next_deadline() is None
-        assert not self.world.scheduler.charging.root.children
+        assert not self.world.scheduler.charging.overall.root.children
         assert not self.world.scheduler.table.models
         assert not any(engine.running | engine.parked for engine in self.world.engines.values())
         self.every_request_has_its_one_answer_or_is_in_flight()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from car_daemon.scheduler.account import TURN
 from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec, State
@@ -15,6 +16,7 @@ def test_the_client_that_was_served_least_goes_next() -> None:
     engine = world.start_engine(sequences=1)
     for client in (ONE, ONE, OTHER):
         world.run_one(engine, client=client)
+    world.advance(1, TURN)
     world.end(engine, 1)
     assert engine.running == {3}
 
@@ -37,9 +39,9 @@ def test_long_answers_count_against_their_client() -> None:
     engine = world.start_engine(sequences=2)
     world.run_one(engine, client=ONE)
     world.run_one(engine, client=OTHER)
-    world.advance(1, 500)
     for client in (ONE, OTHER):
         world.run_one(engine, client=client)
+    world.advance(1, 500)
     world.end(engine, 2)
     assert 4 in engine.running
 
@@ -184,26 +186,18 @@ def test_a_position_is_reported_when_it_changes() -> None:
     assert world.positions == {1: [], 2: [0], 3: [1, 0]}
 
 
-def test_of_very_many_waiters_the_last_learns_its_place_within_a_second_also_when_nothing_more_happens() -> None:
+def test_of_very_many_waiters_each_learns_how_many_there_are_and_its_place_once_it_is_near() -> None:
     world = World(bounds=QueueBounds(limit=200))
     engine = world.start_engine(sequences=1)
     for _ in range(100):
         world.run_one(engine, progress=True)
-    for _ in range(2):
-        world.pass_time(2.0)
-    for key in (1, 2, 3):
+    assert world.positions[100] == [98]
+    for key in range(1, 35):
         world.end(engine, key)
-    assert world.positions[100][-1] == 97, "the first change is reported at once"
-    assert world.positions[5][-1] == 2, "so is that of the first waiters"
-    ended = world.now
-    due = world.scheduler.next_deadline()
-    assert due is not None
-    assert due in world.reminders
-    while due is not None:
-        world.pass_time(due - world.now)
-        due = world.scheduler.next_deadline()
-    assert (world.positions[5][-1], world.positions[100][-1]) == (0, 95)
-    assert world.now - ended <= 1.1
+    assert world.positions[100] == [98]
+    world.end(engine, 35)
+    assert world.positions[100] == [98, 63]
+    assert world.positions[50][-1] == 13
 
 
 def test_no_position_is_reported_without_progress() -> None:

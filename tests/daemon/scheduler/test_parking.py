@@ -1,6 +1,6 @@
 """Running throughput work makes room for urgent requests, and resumes afterwards."""
 
-from car_daemon.scheduler.fair_tree import ADVANCE
+from car_daemon.scheduler.account import TURN
 from car_daemon.scheduler.request import Request, State
 from tests.daemon.scheduler.fakes import FakeEngine, World, shapes
 
@@ -301,7 +301,7 @@ def test_an_answer_of_64_tokens_is_not_interrupted_for_a_label_without_a_lease()
     world = World()
     engine = world.start_engine(sequences=1)
     labels(world, engine, 2)
-    for _ in range(ADVANCE - 1):
+    for _ in range(TURN - 1):
         world.advance(1)
         world.pass_step()
         assert not engine.to_park
@@ -314,13 +314,13 @@ def test_a_prompt_without_a_token_gives_way_only_if_no_answer_has_had_its_turn()
     world = World()
     engine = world.start_engine(sequences=2)
     labels(world, engine, 2)
-    world.advance(1, ADVANCE)
+    world.advance(1, TURN)
     first = world.run_one(engine, client=(0, "first"))
     world.pass_step()
     assert engine.to_park == {1}
     world.set_aside(engine, 1)
-    world.advance(first.key)
     world.run_one(engine, client=(0, "second"))
+    world.advance(first.key)
     world.pass_step()
     assert engine.to_park == {2}
 
@@ -329,7 +329,7 @@ def test_the_sequence_goes_to_the_request_that_it_was_freed_for() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
     (first,) = labels(world, engine, 1)
-    world.advance(first.key, ADVANCE)
+    world.advance(first.key, TURN)
     world.pass_step()
     waiter = world.run_one(engine, client=(0, "waiter"))
     (victim,) = engine.to_park
@@ -342,7 +342,7 @@ def test_what_was_set_aside_runs_for_as_long_before_it_gives_way_again() -> None
     world = World()
     engine = world.start_engine(sequences=1)
     (long,) = labels(world, engine, 1)
-    world.advance(long.key, ADVANCE)
+    world.advance(long.key, TURN)
     world.pass_step()
     other = world.run_one(engine, client=(0, "other"))
     world.set_aside(engine, long.key)
@@ -360,11 +360,11 @@ def test_a_parked_request_takes_no_lease_from_another() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
     (long,) = labels(world, engine, 1)
-    world.advance(long.key, ADVANCE)
+    world.advance(long.key, TURN)
     world.pass_step()
     other = world.run_one(engine, client=(0, "other"))
     world.set_aside(engine, long.key)
-    world.advance(other.key, 10 * ADVANCE)
+    world.advance(other.key, 10 * TURN)
     for _ in range(100):
         world.pass_step()
     assert engine.running == {other.key}

@@ -1,7 +1,7 @@
 """The events of requests that end well, and refusals."""
 
+from car_daemon.scheduler.account import LaneTarget
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.lane import LaneTarget
 from car_daemon.scheduler.request import Prompt, Request, RequestSpec, State
 from tests.daemon.scheduler.fakes import World, failure
 
@@ -258,7 +258,7 @@ def test_the_owners_of_state_show_their_counters() -> None:
     world.prepare(engine, 2)
     scheduler = world.scheduler
     assert repr(scheduler.backlog) == "<Backlog 2/2, 0 bytes, 1 held back>"
-    assert repr(scheduler.waiting) == "<WaitingRequests 1, 0 of them parked, in 1 lanes>"
+    assert repr(scheduler.waiting) == "<WaitingRequests 1, 0 of them parked>"
     assert repr(world.gate) == "<Gate 1 leased, limit None, pressure none, 1:m 1/1>"
     assert repr(scheduler.charging) == "<Charging 1 users>"
     assert repr(scheduler).startswith("<Scheduler <SharedState <OutcomeTotals 4 received, 4 in flight>, <Backlog")

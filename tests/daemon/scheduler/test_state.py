@@ -33,17 +33,17 @@ def test_every_error_of_the_table_counts_once(reason: str) -> None:
 
 
 def test_before_a_lease_ended_no_wait_is_known() -> None:
-    assert ServiceRate().wait(0, 1) is None
+    assert ServiceRate().wait_ms(0, 1) is None
 
 
 def test_a_wait_grows_with_the_position_and_shrinks_with_capacity() -> None:
     rate = ServiceRate()
     rate.observe(2.0)
-    assert (rate.wait(0, 1), rate.wait(3, 1), rate.wait(3, 4)) == (2.0, 8.0, 2.0)
+    assert (rate.wait_ms(0, 1), rate.wait_ms(3, 1), rate.wait_ms(3, 4)) == (2000, 8000, 2000)
 
 
 def test_the_mean_follows_what_leases_take() -> None:
     rate = ServiceRate()
     rate.observe(2.0)
     rate.observe(4.0)
-    assert rate.wait(0, 1) == pytest.approx(2.4)
+    assert rate.wait_ms(0, 1) == 2400

@@ -2,8 +2,8 @@
 
 import pytest
 
+from car_daemon.scheduler.account import TURN
 from car_daemon.scheduler.backlog import QueueBounds
-from car_daemon.scheduler.fair_tree import ADVANCE
 from car_daemon.scheduler.request import Request, State
 from tests.daemon.scheduler.fakes import PROMPT_TOKENS, World
 
@@ -76,4 +76,4 @@ def test_parkings_give_a_client_no_more_than_its_weight() -> None:
         steps.wait_of(polite[-1])
     short, long = (sum(map(steps.served, each)) for each in (polite, steps.floods))
     most = max(map(steps.served, steps.floods))
-    assert short - long / weight <= (SEQUENCES + 1) * most / weight + PROMPT_TOKENS + SHORT + ADVANCE
+    assert short - long / weight <= (SEQUENCES + 1) * most / weight + PROMPT_TOKENS + SHORT + TURN

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_daemon.scheduler.account import LaneTarget, charge
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.lane import LaneTarget
 from car_daemon.scheduler.order import Charging, WaitingRequests
 from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import Request, RequestSpec, State
@@ -36,8 +36,8 @@ def served(waiting: WaitingRequests, now: float = 10.0) -> list[int]:
     keys = []
     for entry, _ in waiting.leases(gate, now):
         keys.append(entry.key)
-        assert entry.account is not None
-        entry.account.charge(64.0)
+        assert entry.label is not None
+        charge(64.0, entry.label)
     return keys
 
 
