@@ -74,3 +74,25 @@ def test_a_person_that_is_removed_is_refused_after_a_reload(shared: Daemon, fold
         error = refusal(client, "infer", {"prompt": CANARY, "person": "bob"})
         assert (error["code"], "no such person" in error["data"]["why"]) == (1009, True)
         assert cached(client, person="anna") == 0
+
+
+def test_a_person_beyond_its_requests_at_once_is_refused_until_one_ends(shared: Daemon, folder: Path) -> None:
+    with shared.connect() as client, shared.connect() as other:
+        configured(folder, "[people.anna]\nin_flight = 1\n[people.bob]\n")
+        client.result("daemon/reload")
+        running = client.send("infer_stream", endless(person="anna"))
+        assert client.receive()["method"] == "infer_stream/chunk"
+        error = refusal(other, "infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna"})
+        facts = error["data"]
+        assert (error["code"], facts["reason"], facts["limit"], facts["value"], facts["used"]) == (
+            1001,
+            "quota",
+            "in_flight",
+            1,
+            1,
+        )
+        assert other.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "bob"})
+        client.result("$/cancelRequest", {"id": running})
+        client.response(running)
+        # A refusal took no place.
+        assert other.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna"})

@@ -16,11 +16,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the actions and their arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     add = actions.add_parser("add", help="add a person, and print its key, once", allow_abbrev=False)
-    limit = actions.add_parser("limit", help="change the share of a person", allow_abbrev=False)
+    limit = actions.add_parser("limit", help="change the share and the limit of a person", allow_abbrev=False)
     for each in (add, limit):
         each.add_argument("name", metavar="NAME", type=_name)
-        each.add_argument("--weight", type=_weight, required=each is limit, metavar="W", help="its share (default: 1)")
-    actions.add_parser("list", help="print the people and their shares")
+        each.add_argument("--weight", type=_weight, metavar="W", help="its share (default: 1)")
+        each.add_argument("--in-flight", type=_count, metavar="N", help="requests at once (default: as many as users)")
+    actions.add_parser("list", help="print the people, their shares and limits")
     remove = actions.add_parser("remove", help="remove a person: its key is refused at once", allow_abbrev=False)
     remove.add_argument("name", metavar="NAME", type=_name)
 
@@ -30,14 +31,19 @@ def run(client: Client, options: Namespace) -> None:
     with CardToml(config_path(system=options.system)) as config:
         if options.action == "list":
             for name, table in sorted(config.people.items()):
-                print(f"{name}  weight {table.get('weight', 1):g}  {'has a key' if 'key' in table else 'no key'}")
+                share, most = table.get("weight", 1), table.get("in_flight", "any")
+                key = "has a key" if "key" in table else "no key"
+                print(f"{name}  weight {share:g}  in flight {most}  {key}")
             return
         if (options.name in config.people) == (options.action == "add"):
             people = ", ".join(sorted(config.people)) or "none"
             state = "has a key already" if options.action == "add" else "is not among the people"
             raise WrongUse(f"{options.name} {state}: {people}")
         secret = new_secret()
-        table = {} if options.action == "remove" or options.weight is None else {"weight": options.weight}
+        given = {key: getattr(options, key, None) for key in ("weight", "in_flight")}
+        table = {key: value for key, value in given.items() if value is not None}
+        if options.action == "limit" and not table:
+            raise WrongUse("give --weight or --in-flight")
         if options.action == "add":
             table = {"key": digest_of(secret), **table}
         config.set_person(options.name, None if options.action == "remove" else table)
@@ -54,6 +60,12 @@ def _name(text: str) -> str:
     if is_name(text):
         return text
     raise ArgumentTypeError("name a person by up to 64 letters, digits, `_`, `.` and `-`")
+
+
+def _count(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text[:9]) > 0:
+        return int(text[:9])
+    raise ArgumentTypeError("give 1 or more")
 
 
 def _weight(text: str) -> float:

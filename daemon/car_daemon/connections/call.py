@@ -36,6 +36,7 @@ class RpcCall(Struct, eq=False):
     _outbound: OutboundBuffer
     identity: Identity | None = None  # set before it is carried out
     trace: Trace | None = None
+    on_end: Callable[[], None] | None = None  # called once, when the call has its response
     work: CallWork | None = None  # None while nothing runs
     completion_tokens: int = 0  # of the answer, once ended
     _ended: bool = False
@@ -126,4 +127,6 @@ class RpcCall(Struct, eq=False):
             self.send_deferred()
             self._outbound.deferred.forget(self)
         self._ended = True
+        if self.on_end is not None:
+            self.on_end()
         self._end(self, frame)

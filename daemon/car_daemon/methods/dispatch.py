@@ -1,6 +1,7 @@
 """Calls to handlers, by the table of methods."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -52,6 +53,9 @@ class Dispatch:
             if params.person is not None:
                 identity = self._people.identity(identity.uid, params.person)
             call.identity = connection.identity = identity
+            if params.person is not None and method.infers:
+                self._people.begin(params.person)
+                call.on_end = partial(self._people.end, params.person)
             result = self._handlers[request.method](connection, call, params)
             if result is not None:
                 call.result(result)

@@ -1,6 +1,7 @@
 """The people of the configuration: the users that may name them, their numbers, and their weights."""
 
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import count
 from typing import Annotated
@@ -14,6 +15,9 @@ from car_protocol.meta import note
 # Numbers of people begin beyond the uids, and none is given twice: what an engine keeps for one reaches no other.
 _FIRST_NUMBER = 2**32
 
+# Any answer of the person frees a place; the door's clients wait as long at a full queue whose pace is unknown.
+_RETRY_MS = 1000
+
 NOT_A_DELEGATE = "this process may not name a person: add its uid to `delegates` of [daemon]"
 UNKNOWN_PERSON = "there is no such person: add a table [people.NAME] to card.toml, and reload"
 
@@ -22,6 +26,9 @@ class PersonTable(Struct, frozen=True, forbid_unknown_fields=True):
     """`[people.NAME]`: a weight beside other people and users, and the hash of its key at the HTTP door."""
 
     weight: Annotated[float, Meta(ge=0.001, le=1000), note("the share of the person, as that of a user")] = 1.0
+    in_flight: Annotated[
+        Annotated[int, Meta(ge=1)] | None, note("requests without an answer that it may have at once; more get 1001")
+    ] = None
     key: Annotated[
         Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None,
         note("the SHA-256 of its key at `card-http`; `carctl people add` makes it"),
@@ -36,6 +43,7 @@ class People:
         self._delegates: frozenset[int] = frozenset()
         self._identities: dict[tuple[int, str], Identity] = {}
         self._numbers = count(_FIRST_NUMBER)
+        self._in_flight: Counter[str] = Counter()  # requests without an answer, by person
         self.configure(delegates, tables or {})
 
     def __repr__(self) -> str:
@@ -55,6 +63,19 @@ class People:
         if person not in self._tables:
             raise RpcError("not_permitted", why=UNKNOWN_PERSON)
         return self._of(uid, person)
+
+    def begin(self, person: str) -> None:
+        """Count a request of a person, until `end`; raises RpcError `quota` at its limit."""
+        most, used = self._tables[person].in_flight, self._in_flight[person]
+        if most is not None and used >= most:
+            raise RpcError("quota", limit="in_flight", value=most, used=used, retry_after_ms=_RETRY_MS)
+        self._in_flight[person] += 1
+
+    def end(self, person: str) -> None:
+        """Count a request of a person no more."""
+        self._in_flight[person] -= 1
+        if not self._in_flight[person]:
+            del self._in_flight[person]
 
     def weights(self) -> dict[int, float]:
         """Return the weights of people that have one, by number."""

@@ -37,8 +37,9 @@ def test_a_key_is_shown_once_and_admits_its_person_until_it_is_removed(home: Pat
         None,
         None,
     )
-    assert people(home, "list") == (0, "anna  weight 2  has a key\n", "")
-    assert people(home, "limit", "anna", "--weight", "3")[0] == 0
+    assert people(home, "list") == (0, "anna  weight 2  in flight any  has a key\n", "")
+    assert people(home, "limit", "anna", "--weight", "3", "--in-flight", "4")[0] == 0
+    assert people(home, "list")[1] == "anna  weight 3  in flight 4  has a key\n"
     assert holder(ring.keys(), secret) == anna
     assert people(home, "remove", "anna")[0] == 0
     assert holder(ring.keys(), secret) is None
