@@ -18,7 +18,7 @@ _HOST = re.compile(r"\[([0-9a-fA-F:.]+)\](?::\d{1,5})?|([A-Za-z0-9._-]+)(?::\d{1
 _BEARER = "bearer "
 _KEY_HEADERS = ("x-api-key", "api-key")
 # Paths that show nothing of the user: monitors and the page's form for the key read them without a key.
-OPEN_PATHS = frozenset({"/health", *page.PATHS})
+OPEN_PATHS = frozenset({"/health", "/v1/health", *page.PATHS})
 # Paths that take a form beside JSON. A page cannot send one from another origin: `check_place` refuses its origin.
 FORM_PATHS = frozenset(below + path for path in ("/systemone", "/audio/transcriptions") for below in ("", "/v1"))
 FORM = "multipart/form-data"

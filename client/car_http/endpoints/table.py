@@ -14,7 +14,7 @@ from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.job import NDJSON, SSE
 from car_http.dialects.ollama import requests as ollama_requests
 from car_http.dialects.responses import requests as responses
-from car_http.endpoints import anthropic, document, models, ollama, openai, page, system
+from car_http.endpoints import anthropic, document, llama_server, models, ollama, openai, page, system
 from car_http.endpoints import decisions as deciding
 from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
@@ -56,6 +56,8 @@ def _post(path: str, body: type[R], handler: Handler[R], kinds: tuple[str, ...] 
 
 _OPENAI = [
     _post("/chat/completions", openai_chat.ChatRequest, generation(openai_chat.read), _EVENTS),
+    _post("/chat/completions/input_tokens", openai_chat.ChatRequest, llama_server.counting(openai_chat.read)),
+    _post("/responses/input_tokens", responses.ResponsesRequest, llama_server.counting(responses.read)),
     _post("/completions", openai_completions.CompletionRequest, openai.completions, _EVENTS),
     _post("/responses", responses.ResponsesRequest, generation(responses.read), _EVENTS),
     _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
@@ -95,7 +97,14 @@ _OLLAMA = [
     _post("/api/embed", ollama_requests.EmbedRequest, ollama.embed),
     _post("/api/embeddings", ollama_requests.EmbedRequest, ollama.embeddings),
 ]
-_LLAMA_SERVER = [_post("/infill", infill.InfillRequest, generation(infill.read), _EVENTS)]
+_LLAMA_SERVER = [
+    _post("/infill", infill.InfillRequest, generation(infill.read), _EVENTS),
+    _post("/tokenize", llama_server.TokenizeRequest, llama_server.tokenize),
+    _post("/detokenize", llama_server.DetokenizeRequest, llama_server.detokenize),
+    _post("/apply-template", openai_chat.ChatRequest, llama_server.apply_template),
+    _get("/lora-adapters", llama_server.adapters, queries=("model",)),
+    _get("/v1/health", system.health),
+]
 _SYSTEM = [
     _get("/health", system.health),
     _get("/metrics", system.metrics, system.TEXT, local=True),
