@@ -11,7 +11,7 @@ import pytest
 
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.http.page import has_screen, leading_to, link_of
-from car_client.door.keys import Key, add_key, remove_key
+from car_client.door.keys import Key, add_key, digest_of, remove_key
 from car_client.door.sessions import COOKIE, LASTS_S, cookie_header, holder_of, issued
 from car_client.door.settings import load_settings
 from car_http import page
@@ -311,3 +311,17 @@ def test_a_person_sees_its_own_requests_and_administers_nothing_whatever_its_nam
     other = msgspec.structs.replace(first, person=None, tenant="default")
     seen = visible(msgspec.structs.replace(status, sequences=[first, other]), viewer)
     assert (viewer.administers, seen.sequences, seen.models[0].path) == (False, [first], "")
+
+
+@pytest.mark.parametrize("path", ["/models/load", "/v1/models/unload"])
+async def test_a_person_changes_no_models_by_key_or_by_session(folder: Path, fake: FakeDaemon, path: str) -> None:
+    fake.answers |= {"models/load": {}, "models/unload": {}}
+    secret, config = "card-" + "p" * 20, folder / "card.toml"
+    config.write_text(f'[people.ada]\nkey = "{digest_of(secret)}"\n')
+    add_key(folder / "http-keys", "app")
+    async with OfflineDoor(fake.path, folder / "http-keys") as door:
+        headers = ORIGIN | {"host": HOST}
+        for carried in ({"authorization": f"Bearer {secret}"}, {"cookie": await signed_in(door, secret)}):
+            answer = await door.request("POST", path, b'{"model":"guide"}', headers | carried, unix=False)
+            assert (answer.status, answer.json["error"]["code"]) == (403, "not_permitted")
+    assert not [call for call in fake.calls if call.method.startswith("models/")]

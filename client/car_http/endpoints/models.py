@@ -15,7 +15,7 @@ from car_http.dialects.openai_models import model_object
 from car_http.dialects.rerank import RerankRequest
 from car_http.endpoints.context import DoorContext, caller_of
 from car_http.exchange import Exchange
-from car_http.problems import problem_of
+from car_http.problems import Problem, problem_of
 from car_protocol.text import Ranking
 
 _WATCH_S = 2.0
@@ -29,6 +29,7 @@ class NamedModel(Struct):
 
 async def load(door: DoorContext, exchange: Exchange, request: NamedModel) -> None:
     """Answer `POST /models/load` once the model is served; an event stream has its progress before."""
+    _permit(exchange)
     if SSE in exchange.head.headers.get("accept", ""):
         await _load_visibly(door, exchange, request.model)
         return
@@ -37,6 +38,7 @@ async def load(door: DoorContext, exchange: Exchange, request: NamedModel) -> No
 
 async def unload(door: DoorContext, exchange: Exchange, request: NamedModel) -> None:
     """Answer `POST /models/unload` once the model is gone."""
+    _permit(exchange)
     await _change(door, exchange, request, "models/unload")
 
 
@@ -63,6 +65,12 @@ async def watch(door: DoorContext, exchange: Exchange, nothing: None) -> None:
             await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
             await exchange.end()
             return
+
+
+def _permit(exchange: Exchange) -> None:
+    """Refuse a person, because the daemon would take the change for the door's user's; raises Problem."""
+    if exchange.key is not None and exchange.key.person is not None:
+        raise Problem(403, "not_permitted", "people change no models: an administrator does, with `carctl models`")
 
 
 async def _change(door: DoorContext, exchange: Exchange, request: NamedModel, method: str) -> None:
