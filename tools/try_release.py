@@ -62,11 +62,11 @@ def _try(file: Path, place: Path, installer: str, *, build: bool) -> None:
 
 
 def readme_commands(file: str) -> list[str]:
-    """Return the lines of README's first block, with another file in the wheel's place."""
-    block = BLOCK.search(README.read_text(encoding="utf-8"))
-    if block is None:
-        raise SystemExit(f"{README} has no block of commands")
-    return [WHEEL.sub(file, line) for line in block[1].splitlines()]
+    """Return the lines of README's block that installs a wheel, with another file in its place."""
+    blocks = [found[1] for found in BLOCK.finditer(README.read_text(encoding="utf-8")) if WHEEL.search(found[1])]
+    if len(blocks) != 1:
+        raise SystemExit(f"{README} has {len(blocks)} blocks that install a wheel")
+    return [WHEEL.sub(file, line) for line in blocks[0].splitlines()]
 
 
 def _real_model_commands() -> list[str]:
