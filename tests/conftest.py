@@ -21,8 +21,9 @@ settings.register_profile("same", _ANY_PACE, derandomize=True)
 settings.register_profile("quick", _ANY_PACE, derandomize=True, max_examples=10)
 settings.load_profile("same")
 
-# A shell that runs the tests in the background has them ignore interrupts, and what they start inherits that.
+# Tests in the background of a shell ignore interrupts, under `nohup` hang-ups, and what they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Where no bytecode may be left beside the sources, as in many containers, each of the hundreds of processes that the
 # tests start would compile all that it imports, which takes longer than all else that it does: it is kept elsewhere.
