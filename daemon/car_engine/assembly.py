@@ -283,7 +283,9 @@ class EngineAssembly:
         index = Index(loaded.memory)
         saved = SavedCells(self._load.saved_bytes, index)
         size = loaded.size.sequence_bytes
-        moves = MoveCosts(loaded.costs, context.context_tokens, size.per_token, self._clock, size.state)
+        moves = MoveCosts(
+            loaded.costs, context.context_tokens, size.per_token, self._clock, size.state, size.state_tokens
+        )
         encode = self._images.put
         width = 0 if loaded.senses.projector is None else loaded.senses.projector.width
         return RunningRequests(

@@ -96,7 +96,8 @@ def test_a_cached_prompt_gives_the_answer_of_a_computed_one(real: Daemon) -> Non
         alone = client.result("infer", question(text))
         client.result("infer", question(f"{LONG} Which note is the first?", cache_prompt=True))
         cached = client.result("infer", question(text, cache_prompt=True))
-        assert cached["usage"]["cached_tokens"] > 0.9 * cached["usage"]["prompt_tokens"]
+        # A model with windows goes on at the last stop before the questions part.
+        assert cached["usage"]["cached_tokens"] > 0.7 * cached["usage"]["prompt_tokens"]
         same(alone, cached)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from itertools import zip_longest
+from math import inf
 
 from msgspec import Struct
 
@@ -78,6 +79,12 @@ class SequenceBytes(Struct, frozen=True, array_like=True):
     def state(self) -> int:
         """Bytes of what a sequence cannot be cut after: its states, and its windows once they are full."""
         return self.states + self.windowed * self.window
+
+    @property
+    def state_tokens(self) -> float:
+        """Tokens that take as much memory in all layers as a state; infinite if they take none."""
+        token = self.per_token + self.windowed
+        return self.state / token if token else inf
 
     def of(self, tokens: int, sequences: int = 1) -> int:
         """Return the bytes of sequences with so many tokens together."""

@@ -20,7 +20,10 @@ Moved = TypeVar("Moved")
 
 
 class MoveCosts:
-    """The costs of one context, whose sequences have `context_tokens` cells and a state; sizes in bytes."""
+    """The costs of one context, whose sequences have `context_tokens` cells and a state; sizes in bytes.
+
+    `state_tokens` tokens take as much memory in all layers as a state.
+    """
 
     def __init__(
         self,
@@ -29,20 +32,18 @@ class MoveCosts:
         cell_bytes: float,
         clock: Callable[[], float],
         state_bytes: float = 0.0,
+        state_tokens: float = 0.0,
     ) -> None:
         self._steps = steps
         self._context_tokens = context_tokens
         self._clock = clock
         self._cell_bytes, self._state_bytes = cell_bytes, state_bytes
+        self.state_tokens = state_tokens
         self._save, self._restore, self._read = SAVE_BYTE_S, _RESTORE_BYTE_S, _READ_BYTE_S  # seconds a byte
         self.checkpoint = SAVE_BYTE_S * state_bytes  # seconds to save a state alone
 
     def __repr__(self) -> str:
         return f"<MoveCosts save={self._save * 1e9:.2f} restore={self._restore * 1e9:.2f} ns/byte>"
-
-    def state_cells(self, most: int) -> int:
-        """Return the number of cells, `most` at most, that take as much memory as a state."""
-        return int(min(most, self._state_bytes / self._cell_bytes)) if self._cell_bytes else most
 
     def compute(self, start: int, end: int) -> float:
         """Return the seconds to compute a prompt's tokens from one place to another."""

@@ -7,7 +7,8 @@ from car_engine.batching.reuse.move_costs import MoveCosts
 
 # A promise: keeping states takes at most this part of the time in which their prompts are read.
 _PART = 0.01
-# A promise: an edited message is read again from at most so many tokens before it, unless a state takes more memory.
+# A promise: an edited message is read again from at most so many tokens before it, unless so many tokens take less
+# memory in all layers than a state.
 _EDIT_TOKENS = 256
 
 
@@ -17,7 +18,7 @@ def stops(prompt: Prefix, start: int, partings: Iterable[int], tail: int, costs:
     They are where it parts from other prompts, before its last `tail` tokens, and in between, in this order of worth.
     """
     chosen = [start]
-    spacing = max(_EDIT_TOKENS, costs.state_cells(len(prompt)))
+    spacing = int(max(_EDIT_TOKENS, min(costs.state_tokens, len(prompt))))
     for stop in _worthy(prompt, partings, tail, range(start + spacing, len(prompt), spacing)):
         before = max((each for each in chosen if each <= stop), default=stop)
         apart = min(abs(each - stop) for each in chosen)
