@@ -54,6 +54,15 @@ async def test_a_model_that_chats_stands_in_for_an_unknown_one_if_the_default_mo
     assert (answer.json["model"], fake.params("infer")["model"]) == ("writer", "writer")
 
 
+async def test_the_built_in_model_does_not_count_beside_the_only_configured_one(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    listed = [model(name="mine") | {"default": True}, model() | {"default": False}]
+    fake.answers["models/list"] = {"models": listed}
+    answer = await offline.post("/v1/chat/completions", {"model": "gpt-4o", "messages": HI})
+    assert (answer.json["model"], fake.params("infer")["model"]) == ("mine", "mine")
+
+
 async def test_of_two_models_that_chat_none_stands_in_unless_it_is_configured(fake: FakeDaemon, folder: Path) -> None:
     fake.answers["models/list"] = {"models": TWO}
     body = {"model": "gpt-4o", "messages": HI}

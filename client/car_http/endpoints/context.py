@@ -24,6 +24,8 @@ from car_http.page_view import PageViews
 from car_http.problems import Problem, bad, problem_of
 from car_protocol.text import MAX_TEXTS, Embeddings
 
+_BUILT_IN = "guide"
+
 
 class DoorContext(Struct, frozen=True):
     """The way to the daemon, and the figures of the door."""
@@ -50,7 +52,9 @@ class DoorContext(Struct, frozen=True):
 
     async def stand_in(self) -> Model | None:
         """Return the model that answers in place of one that does not exist, None if none does; raises CardError."""
-        chats = [model for model in await self.catalogue.models() if "chat" in model.can]
+        # The daemon lists its built-in model beside every configured one, so it counts only as the default model.
+        models = [model for model in await self.catalogue.models() if model.default or model.name != _BUILT_IN]
+        chats = [model for model in models if "chat" in model.can]
         if self.any_model is None and len(chats) != 1:
             return None
         default = await self.catalogue.default()
