@@ -19,7 +19,7 @@ from car_client.transport.async_connection import AsyncConnection, AsyncReconnec
 from car_protocol.decide import Question
 from car_protocol.envelope import Id
 from car_protocol.models import LoadProgress
-from car_protocol.status import Drained
+from car_protocol.status import Drained, Why
 from car_protocol.text import Embeddings, Ranking
 
 T = TypeVar("T")
@@ -334,6 +334,14 @@ class AsyncClient:
     async def metrics(self) -> str:
         """Return the daemon's figures in the text format of Prometheus."""
         return (await self._request(calls.metrics())).text
+
+    async def why(self, request: Id | None = None) -> Why:
+        """Return how much of this user's last prompts was computed, and why; the newest prompt first.
+
+        Args:
+            request: The id of one request; None for all that are remembered.
+        """
+        return await self._request(calls.why(request))
 
     async def cancel_request(self, connection: int, request: Id) -> None:
         """Cancel a request of another connection of this user; a request that has ended is ignored.

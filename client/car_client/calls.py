@@ -12,7 +12,7 @@ from car_protocol.envelope import Id
 from car_protocol.infer import Empty
 from car_protocol.meta import TRACEPARENT
 from car_protocol.models import LoadProgress, Models
-from car_protocol.status import Drained
+from car_protocol.status import Drained, Why
 from car_protocol.text import Embeddings, Ranking, Text
 
 T = TypeVar("T")
@@ -143,6 +143,11 @@ def subscribe(interval_ms: int | None) -> CallSpec[Status]:
 def metrics() -> CallSpec[Text]:
     """The daemon's figures as Prometheus reads them."""
     return CallSpec("daemon/metrics", {}, Text, repeatable=True)
+
+
+def why(request: Id | None) -> CallSpec[Why]:
+    """The reasons why tokens of the last prompts were computed again."""
+    return CallSpec("daemon/why", _given(id=request), Why, repeatable=True)
 
 
 def cancel(connection: int, request: Id) -> CallSpec[Empty]:

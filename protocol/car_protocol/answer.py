@@ -70,7 +70,32 @@ class Logprob(Struct, frozen=True):
     top: Annotated[list[TokenChoice], note("the likeliest at its place")]
 
 
-class Usage(Struct, frozen=True):
+MOST_WORDS = 400  # characters
+_Words = Annotated[str, Meta(max_length=MOST_WORDS)]
+PartedBy = Literal["system", "tools", "message", "template", "prompt", "evicted", "no_mark", "restart"]
+
+
+class Parted(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The reason why tokens were computed that an earlier prompt of the same caller has, or nearly has."""
+
+    reason: Annotated[
+        PartedBy,
+        note(
+            "the prompt parts from the nearest earlier prompt in a `system` message, in its `tools`, in another "
+            "`message`, in text that the `template` writes, or in a `prompt` without messages; or it does not part, "
+            "and the cells were `evicted` for others, have `no_mark` there that the model goes on from, or ended with "
+            "an engine (`restart`)"
+        ),
+    ]
+    at: Annotated[int, Meta(ge=0), note("tokens that it has in common with the nearest earlier prompt")]
+    tokens: Annotated[int, Meta(ge=0), note("tokens that were computed for this reason")]
+    message: Annotated[Annotated[int, Meta(ge=0)] | None, note("the message that differs, from 0")] = None
+    role: Annotated[str | None, note("of that message")] = None
+    was: Annotated[_Words | None, note("the earlier prompt's words there")] = None
+    now: Annotated[_Words | None, note("this prompt's words there")] = None
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
     """Tokens of one request; `completion_tokens` counts every sampled token, the one that ended it too."""
 
     prompt_tokens: Annotated[int, Meta(ge=0)]
@@ -80,6 +105,10 @@ class Usage(Struct, frozen=True):
         Meta(ge=0),
         note("every token that was sampled: also the token that ended the text, and tokens that a stop string cut off"),
     ]
+    parted: Annotated[
+        Parted | None,
+        note("of `infer` and `infer_stream`: the reason why not more of the prompt is cached"),
+    ] = None
 
 
 class Timings(Struct, frozen=True):

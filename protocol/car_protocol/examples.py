@@ -158,5 +158,29 @@ EXAMPLES: dict[str, Example] = {
     "daemon/drain": Example({"timeout_ms": 5000}, {"completed": 0, "refused": 0}),
     "daemon/reload": Example({}, {}),
     "daemon/metrics": Example({}, {"text": "# HELP card_requests_total Requests by outcome.\n"}),
+    "daemon/why": Example(
+        {},
+        {
+            "prompts": [
+                {
+                    "id": 2,
+                    "connection": 1,
+                    "model": "guide",
+                    "age_s": 2.5,
+                    "prompt_tokens": 412,
+                    "cached_tokens": 9,
+                    "parted": {
+                        "reason": "system",
+                        "at": 9,
+                        "tokens": 380,
+                        "message": 0,
+                        "role": "system",
+                        "was": "14:05. You answer",
+                        "now": "14:06. You answer",
+                    },
+                }
+            ]
+        },
+    ),
     "rpc.discover": Example({}, {"openrpc": "1.2.6"}),
 }

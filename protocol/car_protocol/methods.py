@@ -15,7 +15,7 @@ from car_protocol.examples import EXAMPLES
 from car_protocol.infer import CancelParams, Empty, InferParams, NoParams
 from car_protocol.meta import Params
 from car_protocol.models import LoadParams, LoadProgress, Model, ModelDetails, Models, ShowParams
-from car_protocol.status import CancelOtherParams, Drained, DrainParams, Status, StatusParams
+from car_protocol.status import CancelOtherParams, Drained, DrainParams, Status, StatusParams, Why, WhyParams
 from car_protocol.text import (
     DetokenizeParams,
     Embeddings,
@@ -129,6 +129,12 @@ METHODS: dict[str, Method] = {
         NoParams,
         Text,
         note="Requests by outcome, queue, capacity, engines, cache, and histograms of waits.",
+    ),
+    "daemon/why": Method(
+        "Why tokens of the last prompts were computed again.",
+        WhyParams,
+        Why,
+        note="Of the caller's own requests for answers alone; an unknown id has none.",
     ),
     "rpc.discover": Method("This table as an OpenRPC document.", NoParams, dict[str, Any]),
 }

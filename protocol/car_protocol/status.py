@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from car_protocol.answer import Parted
 from car_protocol.capacity import Capacity, Pressure
 from car_protocol.envelope import Id
 from car_protocol.infer import Milliseconds
@@ -62,6 +63,9 @@ class ModelStatus(Model, frozen=True, kw_only=True):
     """A model entry with its engines."""
 
     engines: list[EngineStatus]
+    read_again: Annotated[
+        dict[str, int], note("prompt tokens computed again, by the reasons that `usage.parted` of an answer has")
+    ] = field(default_factory=dict)
 
 
 class Queue(Struct, frozen=True, kw_only=True):
@@ -242,6 +246,31 @@ class Drained(Struct, frozen=True):
 
     completed: Annotated[int, note("requests that were answered while the daemon drained, not counting errors")]
     refused: Annotated[int, note("requests that got 1003 at the timeout")]
+
+
+class WhyParams(Params, frozen=True, kw_only=True):
+    """One request, or all that are remembered."""
+
+    id: Annotated[Id | None, note("of a request; absent for all")] = None
+
+
+class ReadPrompt(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A prompt that was answered: how much of it was computed, and why."""
+
+    id: Annotated[Id, note("of the request")]
+    connection: Annotated[int, note("its number in the status")]
+    model: str
+    age_s: Annotated[float, note("since the answer")]
+    prompt_tokens: int
+    cached_tokens: Annotated[int, note("of the prompt, not computed again")]
+    client: Annotated[str | None, note("the label of the request")] = None
+    parted: Annotated[Parted | None, note("as in the answer's `usage`")] = None
+
+
+class Why(Struct, frozen=True):
+    """The last prompts of the caller."""
+
+    prompts: Annotated[list[ReadPrompt], note("the newest first, at most 32")]
 
 
 class CancelOtherParams(Params, frozen=True, kw_only=True):

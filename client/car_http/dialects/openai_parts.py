@@ -58,6 +58,8 @@ def call_pieces(answer: Answer | OneAnswer) -> list[ToolCallDelta]:
 def card_object(answer: Answer, left_out: Sequence[str] = ()) -> dict[str, Any]:
     """Return the member `card`: facts that the dialect has no place for, and vendors' tools that were left out."""
     shown: dict[str, Any] = {"finish_reason": answer.finish_reason, "seed": answer.seed, "timings": answer.timings}
+    if answer.usage.parted is not None:
+        shown["parted"] = answer.usage.parted
     if answer.ignored:
         shown["ignored"] = answer.ignored
     if left_out:

@@ -473,6 +473,31 @@ export interface Usage {
    * cut off
    */
   completion_tokens: number;
+  /** of `infer` and `infer_stream`: the reason why not more of the prompt is cached */
+  parted?: Parted;
+}
+
+/** The reason why tokens were computed that an earlier prompt of the same caller has, or nearly has. */
+export interface Parted {
+  /**
+   * the prompt parts from the nearest earlier prompt in a `system` message, in its `tools`, in
+   * another `message`, in text that the `template` writes, or in a `prompt` without messages; or it
+   * does not part, and the cells were `evicted` for others, have `no_mark` there that the model
+   * goes on from, or ended with an engine (`restart`)
+   */
+  reason: "evicted" | "message" | "no_mark" | "prompt" | "restart" | "system" | "template" | "tools";
+  /** tokens that it has in common with the nearest earlier prompt */
+  at: number;
+  /** tokens that were computed for this reason */
+  tokens: number;
+  /** the message that differs, from 0 */
+  message?: number;
+  /** of that message */
+  role?: string;
+  /** the earlier prompt's words there */
+  was?: string;
+  /** this prompt's words there */
+  now?: string;
 }
 
 /** The parts of one request's time, in milliseconds. */
@@ -1170,6 +1195,8 @@ export interface ModelStatus {
   /** the reason why it failed or found no room */
   reason?: string;
   engines: EngineStatus[];
+  /** prompt tokens computed again, by the reasons that `usage.parted` of an answer has */
+  read_again?: Record<string, number>;
 }
 
 /** One engine process; rates in tokens per second, sizes in bytes. */
@@ -1429,6 +1456,43 @@ export interface Drained {
   refused: number;
 }
 
+/** One request, or all that are remembered. */
+export interface WhyParams {
+  /** the caller's own; only `traceparent` is read */
+  _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
+  /** of a request; absent for all */
+  id?: string | number | null;
+}
+
+/** The last prompts of the caller. */
+export interface Why {
+  /** the newest first, at most 32 */
+  prompts: ReadPrompt[];
+}
+
+/** A prompt that was answered: how much of it was computed, and why. */
+export interface ReadPrompt {
+  /** of the request */
+  id: string | number;
+  /** its number in the status */
+  connection: number;
+  model: string;
+  /** since the answer */
+  age_s: number;
+  prompt_tokens: number;
+  /** of the prompt, not computed again */
+  cached_tokens: number;
+  /** the label of the request */
+  client?: string;
+  /** as in the answer's `usage` */
+  parted?: Parted;
+}
+
 /** The params of `infer_stream/chunk`; `seq` counts from 0 without gaps. */
 export interface Chunk {
   /** of the request */
@@ -1560,6 +1624,11 @@ export interface Methods {
    * histograms of waits.
    */
   "daemon/metrics": { params: NoParams; result: Text };
+  /**
+   * Why tokens of the last prompts were computed again. Of the caller's own requests for answers
+   * alone; an unknown id has none.
+   */
+  "daemon/why": { params: WhyParams; result: Why };
   /** This table as an OpenRPC document. */
   "rpc.discover": { params: NoParams; result: Record<string, unknown> };
 }
@@ -1601,6 +1670,7 @@ export const AT_ONCE: readonly string[] = [
   "daemon/cancel",
   "daemon/reload",
   "daemon/metrics",
+  "daemon/why",
   "rpc.discover",
 ];
 

@@ -232,6 +232,7 @@ class Prepared(Struct, frozen=True, tag=True):
     decision: DecisionForm | None = None
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
     tail: TokenCount = 1  # the last tokens, with which a chat template asks for an answer
+    parts: bytes = b""  # of a conversation: digests of its tools, then of each message
 
 
 class Run(Struct, frozen=True, tag=True):

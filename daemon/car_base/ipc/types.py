@@ -59,6 +59,9 @@ ParameterKind = Literal["text", "value", "any"]
 Phase = Literal["intake", "plan", "fill", "decode", "prefill", "sample", "text", "send", "embed"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
+# The digest of a prompt's tools, or of a message: it tells apart the parts of a few prompts of one caller.
+PART_BYTES = 8
+
 # The numbers in which an engine keeps keys and values.
 KvType = Literal["f16", "q8_0", "q4_0"]
 

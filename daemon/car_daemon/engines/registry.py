@@ -142,6 +142,9 @@ class EngineRegistry:
     def __repr__(self) -> str:
         return f"<EngineRegistry of {len(self._links)} engines {sorted(self._links)}, {self._threads!r}>"
 
+    def __contains__(self, number: int) -> bool:
+        return number in self._links
+
     def joined(self, number: int, link: Engine, ready: Ready) -> None:
         """Add an engine that became ready."""
         self._links[number] = link

@@ -11,6 +11,7 @@ from car_daemon.requests.answer import Origin
 from car_daemon.requests.inference import Inference, with_defaults
 from car_protocol.decide import DecideParams
 from car_protocol.infer import CancelParams, Empty, InferParams
+from car_protocol.status import Why, WhyParams
 from car_protocol.text import DetokenizeParams, EmbedParams, RerankParams, TokenizeParams
 
 
@@ -32,6 +33,7 @@ class InferenceMethods:
             "rerank": self.embed,
             "tokenize": self.tokenize,
             "detokenize": self.detokenize,
+            "daemon/why": self.why,
         }
 
     def infer(self, connection: Connection, call: RpcCall, params: InferParams, *, streams: bool) -> None:
@@ -69,6 +71,10 @@ class InferenceMethods:
         entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
         key = tokenization.detokenize(entry.name, params, call, owner=connection.identity.number, size=call.size)
         call.work = CallWork(lambda reason: tokenization.cancel(key, reason))
+
+    def why(self, connection: Connection, _call: RpcCall, params: WhyParams) -> Why:
+        """Return why tokens of the caller's last prompts were computed again."""
+        return Why(self._inference.explanations.of(connection.identity, params.id))
 
     def _pausable(self, call: RpcCall, keys: Sequence[int]) -> None:
         inference = self._inference

@@ -218,7 +218,9 @@ class StatusReport:
 
     def _model_status(self, entry: ModelEntry, running: list[PendingAnswer], *, admin: bool) -> ModelStatus:
         engines = [self._engine(each, running) for each in entry.replicas if each.engine is not None]
-        return ModelStatus(**self._models.facts(entry, admin=admin), engines=engines)
+        latencies = self._inference.latencies.get(entry.name)
+        read_again = {} if latencies is None else dict(latencies.read_again)
+        return ModelStatus(**self._models.facts(entry, admin=admin), engines=engines, read_again=read_again)
 
     def _engine(self, replica: Replica, running: list[PendingAnswer]) -> EngineStatus:
         counters, ready = replica.counters, replica.ready

@@ -10,6 +10,7 @@ from car_base.ipc.codec import TOKEN_BYTES
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.requests.answer import Origin, Responder, Siblings
+from car_daemon.requests.explanations import Answered, Explanations
 from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
 from car_daemon.telemetry.metrics import Latencies, TokenClock
@@ -82,6 +83,7 @@ class GenerationAnswer:
         clock: Callable[[], float],
         siblings: Siblings,
         fingerprint: Callable[[], str | None],
+        explanations: Explanations,
     ) -> None:
         self.request = request
         self.origin = origin
@@ -94,6 +96,7 @@ class GenerationAnswer:
         self._latencies = latencies
         self._clock = clock
         self._fingerprint = fingerprint
+        self._explanations = explanations
         self._seed = seed_of(params)
         self._namespace = _namespace(params, origin, request.spec.group)
         self._prepared = frames.Prepared(request.key, b"", 0)
@@ -197,7 +200,7 @@ class GenerationAnswer:
             model=request.model,
             seed=self._seed,
             fingerprint=self._fingerprint(),
-            usage=end.usage,
+            usage=self._explained(end.usage),
             ignored=self._prepared.ignored if self._params.lenient else None,
             timings=Timings(
                 queue_ms=milliseconds(leased - request.spec.arrived),
@@ -220,6 +223,16 @@ class GenerationAnswer:
                 logprobs=None if params.logprobs is None else pieces.logprobs,
             )
         self._responder.result(answer)
+
+    def _explained(self, usage: Usage) -> Usage:
+        """Return the usage with the reason why not more of the prompt was cached, and count it."""
+        request, parts = self.request, self._prepared.parts
+        messages = self._params.messages or []
+        answered = Answered(self.origin, request.model, request.engine, self._namespace, parts, messages)
+        usage = self._explanations.add(answered, usage)
+        if usage.parted is not None:
+            self._latencies.read_again[usage.parted.reason] += usage.parted.tokens
+        return usage
 
     def _cut_call(self) -> None:
         """Mark a call that will not go on as incomplete."""

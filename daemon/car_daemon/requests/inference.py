@@ -17,6 +17,7 @@ from car_daemon.requests.answer import Origin, PendingAnswer, Responder, Sibling
 from car_daemon.requests.deciding import DecisionAnswer
 from car_daemon.requests.embedding import EmbeddingAnswer
 from car_daemon.requests.engine_events import EngineEvents, ModelWork
+from car_daemon.requests.explanations import Explanations
 from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.requests.several_answers import split
 from car_daemon.requests.tokenization import Tokenization
@@ -93,6 +94,7 @@ class Inference:
         self.runner = ActionRunner(scheduler, engines, clock=clock, answered=left, remind=self._deadlines.add)
         self.work = ModelWork(scheduler, self.runner, self.tokenization, clock=clock)
         self.events = EngineEvents(scheduler, engines, self.runner, self.tokenization, self.work, clock=clock)
+        self.explanations = Explanations(engines.__contains__, clock)
         self.latencies: defaultdict[str, Latencies] = defaultdict(Latencies)  # by model
 
     def __repr__(self) -> str:
@@ -127,6 +129,7 @@ class Inference:
                 clock=self._clock,
                 siblings=siblings,
                 fingerprint=lambda: entry.replicas.fingerprint,
+                explanations=self.explanations,
             )
             self._submit(entry, answer, now)
             if siblings.failed:

@@ -110,6 +110,7 @@ def _usage(usages: list[Usage]) -> Usage:
         usages[0].prompt_tokens,
         min(usage.cached_tokens for usage in usages),
         sum(usage.completion_tokens for usage in usages),
+        usages[0].parted,
     )
 
 

@@ -42,6 +42,7 @@ class Latencies:
         self.queued = Histogram()  # from arrival to the lease
         self.first_token = Histogram()  # from arrival to the first token
         self.between_tokens = Histogram()
+        self.read_again: Counter[str] = Counter()  # tokens of prompts, by reason
         self.decisions = 0
         self.questions: Counter[str] = Counter()  # answered, by type
         self.question_seconds: Counter[str] = Counter()  # from the answer before, or the lease, by type
@@ -152,6 +153,7 @@ class _Collector:
         """Yield all families."""
         yield from self._requests()
         yield from self._engines()
+        yield self._read_again()
         yield from self._waits()
         yield from self._decisions()
 
@@ -199,6 +201,16 @@ class _Collector:
             for phase in PHASES:
                 seconds.add_metric([model.name, phase], sum(engine.seconds[phase] for engine in model.engines))
         yield seconds
+
+    def _read_again(self) -> "Metric":
+        from prometheus_client.core import CounterMetricFamily
+
+        meaning = "Prompt tokens that were computed again, by reason."
+        family = CounterMetricFamily("card_read_again_tokens", meaning, labels=["model", "reason"])
+        for model, latencies in self._latencies.items():
+            for reason, tokens in latencies.read_again.items():
+                family.add_metric([model, reason], tokens)
+        return family
 
     def _decisions(self) -> Iterator["Metric"]:
         from prometheus_client.core import CounterMetricFamily

@@ -29,9 +29,7 @@ class Prefix:
         """Return how many common tokens can be reused; 0 across namespaces, and below the tokens worth copying."""
         if (self.namespace, self.step) != (other.namespace, other.step):
             return 0
-        count = min(len(self), len(other))
-        different = np.flatnonzero(self.tokens[:count] != other.tokens[:count])
-        common = int(different[0]) if len(different) else count
+        common = common_of(self.tokens, other.tokens)
         return self.whole(common) if common >= WORTH_TOKENS else 0
 
     def cut(self, count: int) -> "Prefix":
@@ -81,6 +79,13 @@ class Checkpoint:
     def size(self) -> int:
         """Bytes, with those of the tokens, because a state may be smaller."""
         return len(self.state) + self.prefix.tokens.nbytes
+
+
+def common_of(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
+    """Return with how many equal tokens both begin."""
+    count = min(len(one), len(other))
+    different = np.flatnonzero(one[:count] != other[:count])
+    return int(different[0]) if len(different) else count
 
 
 def prefix_of(tokens: abc.Sequence[int], namespace: str, step: int = 1) -> Prefix:

@@ -7,6 +7,7 @@ from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.batching.reuse.followers import Followers
 from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
+from car_engine.batching.reuse.read_prompts import ReadPrompts
 from car_engine.batching.reuse.stops import stops
 from car_engine.batching.reuse.stored_cells import CellStore, StoredCells
 from car_engine.batching.reuse.stored_prefix import StoredPrefix
@@ -41,6 +42,7 @@ class PrefixCache:
         self.storing = Storing(context, table, saved, self._cells, costs, index, store)
         self._worth = Worth(table, index, costs, expected, self._cells)
         self._ways = Ways(costs, self._worth, self._cells)
+        self._read = ReadPrompts()
         self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last
 
     def __repr__(self) -> str:
@@ -64,8 +66,11 @@ class PrefixCache:
         adapters: AdapterSet = NO_ADAPTERS,
         grid: Grid | None = None,
         tail: int = 1,
+        parts: bytes | None = None,
     ) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none. Without a namespace no cells are reused.
+
+        With `parts`, digests of its tools and messages, it is remembered, to say where later prompts part from it.
 
         Another prompt may go on before its last `tail` tokens. Windows that are restored lie elsewhere than computed
         ones, which changes results, so a reproducible request reuses none.
@@ -80,7 +85,7 @@ class PrefixCache:
             sequence.start(prompt, order)
         else:
             prefix = prefix_of(prompt, cells_of(namespace, adapters), 1 if grid is None else grid.size)
-            sequence = self._start_cached(prompt, prefix, idle, spared, order, tail)
+            sequence = self._start_cached(prompt, prefix, idle, spared, order, tail, parts)
         sequence.adapters = adapters
         sequence.grid = grid
         return sequence
@@ -139,6 +144,8 @@ class PrefixCache:
             return
         tokens = prefix.after(sampled)
         kept = tokens.whole(min(sequence.cells, len(tokens)))
+        if sequence.read is not None:
+            sequence.read.prefix = tokens.cut(kept)
         if sequence.cells > kept and self._index.memory.takes_back:
             # Right guesses after the token that ended the request, or what no other reproducible request computes.
             self._cells.take_back(sequence, kept)
@@ -155,6 +162,8 @@ class PrefixCache:
 
     def discard(self, sequence: Sequence) -> None:
         """Empty a sequence whose request was parked or failed."""
+        if sequence.read is not None:
+            sequence.read.prefix = sequence.read.prefix.cut(sequence.cells)
         self._leave(sequence)
         self._cells.empty(sequence)
 
@@ -166,6 +175,7 @@ class PrefixCache:
         spared: dict[int, float],
         order: int,
         tail: int,
+        parts: bytes | None,
     ) -> Sequence:
         # The last token of a prompt is always computed: its logits are not kept.
         marks = self._index.marks(prefix.cut(len(prompt) - 1))
@@ -178,6 +188,9 @@ class PrefixCache:
             self._empty(sequence, spared)
             sequence.start(prompt, order, prefix)
         self._index.put(sequence)
+        if parts is not None:
+            at_hand = max((mark.common for mark in marks), default=0)
+            sequence.read = self._read.add(prefix, parts, tail, at_hand=at_hand, used=way.tokens)
         if isinstance(source, SavedPrefix):
             self._cells.restore(source, sequence, way.tokens)
         elif isinstance(source, StoredPrefix):

@@ -26,6 +26,7 @@ from car_base.ipc.ranges import line
 from car_base.ipc.refusal import Refusal
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
+from car_engine.prompt.chat_parts import digests
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.conversation import Conversations, Prompt
 from car_engine.prompt.decisions import DecisionPreparer
@@ -188,6 +189,7 @@ class Preparer:
             ignored=ignored,
             open_ended=params.max_tokens is None or params.max_tokens > room,
             tail=tail,
+            parts=digests(job.chat),
         )
 
     def _check_generates(self, job: Prepare | PrepareDecision) -> None:

@@ -18,6 +18,7 @@ class Decision:
         self.images = run.prepared.images
         self.owner = run.prepared.owner
         self.reproducible = run.options.reproducible
+        self.parts = None  # what it shares with other requests is its caller's text alone
         self.prefix_tokens = form.prefix
         self._tails = form.tails
         self._starts = [form.prefix]  # of the tails in `tokens`, and the end

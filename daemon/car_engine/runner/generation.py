@@ -8,14 +8,17 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from car_base.ipc.frames import End, Extra, Fault, Reading, Run
+from car_engine.batching.reuse.read_prompts import SHOWN_TOKENS, Parting
 from car_engine.output.families import FAMILIES
 from car_engine.output.reader import OutputReader, ReasoningSplit, Released
 from car_engine.output.tool_calls import ToolCallReader
 from car_engine.runner.stepper import TokenSampler
 from car_engine.runner.thought_budget import ThoughtBudget, closing_text
-from car_protocol.answer import FinishReason, Logprob, Usage
+from car_protocol.answer import MOST_WORDS, FinishReason, Logprob, Parted, Usage
 
 _BYTES = 12
+# Tokens before the place where prompts part, in which the word there begins.
+_LEAD = 8
 _SEED_BITS = 32
 
 
@@ -60,6 +63,8 @@ class Generation:
         self._pieces = tokens.showing(reading.markers)
         self.prompt_tokens = prompt_tokens
         self.tail = run.prepared.tail
+        self.parts = run.prepared.parts
+        self._parted: Parted | None = None
         self.images = run.prepared.images
         self.owner = run.prepared.owner
         self.reproducible = options.reproducible
@@ -97,6 +102,25 @@ class Generation:
             output = output.joined(self.finish("length"))
         return output
 
+    def explain(self, parting: Parting, prompt: list[int]) -> None:
+        """Keep the reason why tokens are computed again, with the words of both prompts where they part."""
+        start = max(0, parting.at - _LEAD)
+        lead, now = (self._words(each) for each in (prompt[start : parting.at], prompt[parting.at :][:SHOWN_TOKENS]))
+        # The word in which they part begins in what they have in common.
+        word = "" if not lead or lead[-1].isspace() else lead.split()[-1]
+        self._parted = Parted(
+            reason=parting.reason,
+            at=parting.at,
+            tokens=parting.tokens,
+            message=parting.message,
+            was=(word + self._words(parting.known))[:MOST_WORDS] if parting.known is not None else None,
+            now=(word + now)[:MOST_WORDS] if parting.known is not None else None,
+        )
+
+    def _words(self, tokens: abc.Sequence[int]) -> str:
+        pieces = (self._pieces[token] for token in tokens if 0 <= token < len(self._pieces))
+        return b"".join(pieces).decode(errors="replace")
+
     def finish(self, reason: FinishReason) -> Released:
         """End the generation; return the text that waited for a possible stop string, which still counts."""
         output = self._reader.finish(cut=reason != "stop")
@@ -124,7 +148,7 @@ class Generation:
         return End(
             reason=self.finish_reason,
             stop=self._reader.stopped_by,
-            usage=Usage(self.prompt_tokens, self.cached_tokens, len(self.history)),
+            usage=Usage(self.prompt_tokens, self.cached_tokens, len(self.history), self._parted),
             prefill_ms=(first - self._started) * 1000,
             decode_ms=(now - first) * 1000,
             fault=fault,

@@ -37,7 +37,7 @@ class RunningSequences:
     def take(self, running: Running, prompt: list[int], namespace: str | None, adapters: AdapterSet) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none."""
         grid = Grid(running.prompt_tokens) if running.reproducible else None
-        sequence = self._cache.start(prompt, namespace, adapters, grid, running.tail)
+        sequence = self._cache.start(prompt, namespace, adapters, grid, running.tail, running.parts)
         if sequence is not None:
             self.requests[sequence.number] = running
             self.sequences[running.key] = sequence
@@ -177,6 +177,8 @@ class RunningRequests:
             return [_refused(running, self._clock())]
         self._let_guess(sequence, running, prompt)
         self._hold(sequence, running)
+        if isinstance(running, Generation) and sequence.read is not None and sequence.read.parting is not None:
+            running.explain(sequence.read.parting, prompt)
         if encoded is not None and encoded.fault is not None:
             return [self._end(sequence, NOTHING, fault=encoded.fault)]
         self._images.request(run.key, running.owner, running.images, sequence, encoded)

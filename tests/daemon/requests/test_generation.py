@@ -10,6 +10,7 @@ from car_base.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import Origin, Responder, Siblings
+from car_daemon.requests.explanations import Explanations
 from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.telemetry.metrics import Latencies
 from car_protocol.answer import Answer, Usage
@@ -58,6 +59,7 @@ def running(client: Client, *, streams: bool, params: InferParams | None = None)
         clock=lambda: 1.0,
         siblings=Siblings((7,)),
         fingerprint=lambda: "card-1",
+        explanations=Explanations(lambda _: True, lambda: 1.0),
     )
     answer.prepared(Prepared(7, bytes(4), 8), routed=False)
     request.leased_at = 0.5
@@ -79,6 +81,7 @@ OPTIONS: dict[str, Any] = {
     "tools": [{"type": "function", "function": {"name": "f"}}],
     "parallel_tool_calls": False,
     "reasoning": "keep",
+    "reasoning_tokens": 9,
     "template_args": {"a": 1},
     "priority": "throughput",
     "stop": ["END"],

@@ -1,5 +1,6 @@
 """The lines above the tables of a status: its title, and its figures under their labels, in words and styles."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -58,13 +59,17 @@ def figures(status: Status) -> dict[str, list[Span]]:
     bad = {"failed": totals.failed, "cancelled": totals.cancelled, "rejected": totals.rejected}
     requests |= {name: count for name, count in bad.items() if count}
     hits, saved = sum(each.cache_hits for each in engines), sum(each.cached_tokens for each in engines)
+    cache = {"hits": f"{hits:,}", "prompt tokens saved": f"{saved:,}"}
+    again = sum((Counter(model.read_again) for model in status.models), Counter[str]())
+    # The two chief reasons: more would not fit the line.
+    cache |= {f"read again ({reason})": f"{count:,}" for reason, count in again.most_common(2)}
     return {
         "model": _model(status.capacity),
         "capacity": capacity_figures(status),
         "queue": queue_figures(status),
         "memory": used,
         "speed": _named({"tokens/s decode": rate(decode), "tokens/s prefill": rate(prefill)}),
-        "cache": _named({"hits": f"{hits:,}", "prompt tokens saved": f"{saved:,}"}),
+        "cache": _named(cache),
         "requests": _named({name: f"{count:,}" for name, count in requests.items()}),
     }
 

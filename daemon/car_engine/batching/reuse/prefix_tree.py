@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from car_engine.batching.prefix import WORTH_TOKENS, Prefix
+from car_engine.batching.prefix import WORTH_TOKENS, Prefix, common_of
 
 Item = TypeVar("Item")
 
@@ -50,7 +50,7 @@ class PrefixTree(Generic[Item]):
             child = node.children.get(int(left[0]))
             if child is None:
                 child = node.children[int(left[0])] = _Node(node, left)
-            elif (common := _common(child.tokens, left)) < len(child.tokens):
+            elif (common := common_of(child.tokens, left)) < len(child.tokens):
                 child = _split(child, common)
             node, left = child, left[len(child.tokens) :]
         node.items.append(item)
@@ -98,7 +98,7 @@ class PrefixTree(Generic[Item]):
         while node is not None and depth < len(prefix):
             node = node.children.get(int(prefix.tokens[depth]))
             if node is not None:
-                common = _common(node.tokens, prefix.tokens[depth:])
+                common = common_of(node.tokens, prefix.tokens[depth:])
                 depth += common
                 path.append((depth, node))
                 if common < len(node.tokens):
@@ -121,9 +121,3 @@ def _depth(node: _Node[Item]) -> int:
     while above is not None:
         depth, above = depth + len(above.tokens), above.parent
     return depth
-
-
-def _common(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
-    count = min(len(one), len(other))
-    different = np.flatnonzero(one[:count] != other[:count])
-    return int(different[0]) if len(different) else count

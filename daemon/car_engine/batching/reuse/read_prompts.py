@@ -1,0 +1,116 @@
+"""Prompts that were read lately, and the place where a new prompt parts from the nearest of them."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from car_base.ipc.types import PART_BYTES
+from car_engine.batching.prefix import WORTH_TOKENS, Prefix, common_of
+
+# Prompts remembered, as many as `Expected` does: 4 bytes a token, so 64 contexts are small beside the cells of one.
+_MOST = 64
+
+# A line of text shows where two prompts part.
+SHOWN_TOKENS = 16
+
+Reason = Literal["tools", "message", "template", "prompt", "evicted", "no_mark"]
+
+
+class Parting(NamedTuple):
+    """The reason why tokens are computed that an earlier prompt has, after `at` tokens in common with it.
+
+    `message` is the number of the message that differs. `known` are some of the tokens with which the earlier prompt
+    goes on; None where the prompts do not differ in what is computed.
+    """
+
+    reason: Reason
+    at: int
+    tokens: int
+    message: int | None = None
+    known: list[int] | None = None
+
+
+class ReadPrompt:
+    """Tokens that were read or written: a prompt and its answer; `parts` are digests of its tools and messages.
+
+    `asked` is the number of its tokens before those that ask for the answer.
+    """
+
+    def __init__(self, prefix: Prefix, parts: bytes, tail: int, parting: Parting | None) -> None:
+        self.prefix = prefix
+        self.parts = parts
+        self.asked = len(prefix) - tail
+        self.parting = parting
+        self._contents = frozenset(filter(any, _split(parts)))
+
+    def __repr__(self) -> str:
+        return f"<ReadPrompt {len(self.prefix)} tokens>"
+
+    def begins_like(self, prompt: Prefix, parts: bytes) -> bool:
+        """Return whether a prompt has the first tokens or a message of this one: else they have nothing in common.
+
+        A prompt whose first words differ, as those with a time of day do, has its messages in common.
+        """
+        if (prompt.namespace, prompt.step) != (self.prefix.namespace, self.prefix.step):
+            return False
+        alike = self.prefix.tokens[:WORTH_TOKENS].tobytes() == prompt.tokens[:WORTH_TOKENS].tobytes()
+        return alike or not self._contents.isdisjoint(_split(parts))
+
+
+class ReadPrompts:
+    """The last prompts of an engine."""
+
+    def __init__(self) -> None:
+        self._prompts: deque[ReadPrompt] = deque(maxlen=_MOST)  # the newest last
+
+    def __repr__(self) -> str:
+        return f"<ReadPrompts {len(self._prompts)}>"
+
+    def add(self, prompt: Prefix, parts: bytes, tail: int, *, at_hand: int, used: int) -> ReadPrompt:
+        """Remember a prompt that starts with `used` cells, where `at_hand` of its tokens have some."""
+        read = ReadPrompt(prompt, parts, tail, self._parting(prompt, parts, at_hand, used))
+        self._prompts.append(read)
+        return read
+
+    def _parting(self, prompt: Prefix, parts: bytes, at_hand: int, used: int) -> Parting | None:
+        """Return the reason for most of what is computed; None if fewer tokens are than are worth a word.
+
+        A message that differs is what conversations are made of, so it is the reason if there is no other.
+        """
+        alike = [each for each in self._prompts if each.begins_like(prompt, parts)]
+        if not alike:
+            return None
+        nearest = max(reversed(alike), key=lambda each: common_of(each.prefix.tokens, prompt.tokens))
+        at = common_of(nearest.prefix.tokens, prompt.tokens)
+        known, most = nearest.prefix.tokens[at:], prompt.whole(min(at, len(prompt) - 1))
+        reason, message = _place(nearest, parts, at)
+        found: list[tuple[Reason, int]] = [
+            ("evicted", most - max(at_hand, used)),
+            ("no_mark", min(at_hand, most) - used),
+            (reason, min(len(known), len(prompt) - at)),
+        ]
+        found = [each for each in found if each[1] >= WORTH_TOKENS]
+        if not found:
+            return None
+        chief, tokens = max(found, key=lambda each: (each[0] != "message", each[1]))
+        if chief in ("evicted", "no_mark"):
+            return Parting(chief, at, tokens)
+        return Parting(chief, at, tokens, message, known[:SHOWN_TOKENS].tolist())
+
+
+def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | None]:
+    """Return where a prompt with these parts differs from an earlier one, whose first `at` tokens it has."""
+    if not (earlier.parts and parts):
+        return "prompt", None
+    pairs = enumerate(zip(_split(earlier.parts), _split(parts), strict=False))
+    differs = next((number for number, (one, other) in pairs if one != other), None)
+    if differs is None and at >= earlier.asked and len(parts) > len(earlier.parts):
+        # The answer of the earlier prompt came back otherwise than the model wrote it.
+        differs = len(earlier.parts) // PART_BYTES
+    if differs is None:
+        return "template", None
+    return ("message", differs - 1) if differs else ("tools", None)
+
+
+def _split(parts: bytes) -> Iterator[bytes]:
+    return (parts[start : start + PART_BYTES] for start in range(0, len(parts), PART_BYTES))

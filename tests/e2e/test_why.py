@@ -1,0 +1,49 @@
+"""An app that loses its prefix sees where its prompts part, in the answer, in the status, and by `carctl why`."""
+
+import signal
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.e2e.support import BIN, Daemon
+
+pytestmark = pytest.mark.slow
+
+RULES = " ".join(f"Rule {number}: be kind." for number in range(30))
+
+
+def chat(system: str, *turns: str) -> dict[str, Any]:
+    roles = ("user", "assistant") * len(turns)
+    messages = [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=False)]
+    return {"messages": [{"role": "system", "content": system}, *messages], "max_tokens": 4, "temperature": 0}
+
+
+def test_a_date_in_the_system_prompt_is_named_with_its_words(start: Callable[..., Daemon]) -> None:
+    daemon = start("--capacity", "1")
+    with daemon.connect() as client:
+        first = client.result("infer", chat(f"It is 14:05. {RULES}", "Hello"))["usage"]
+        assert "parted" not in first
+        again = client.result("infer", chat(f"It is 14:06. {RULES}", "Hello"))["usage"]
+        parted = again["parted"]
+        assert (parted["reason"], parted["message"], parted["role"]) == ("system", 0, "system")
+        assert (parted["was"][:6], parted["now"][:6]) == ("14:05.", "14:06.")
+        assert parted["tokens"] > 0.9 * (again["prompt_tokens"] - again["cached_tokens"])
+        status = client.result("daemon/status")
+        assert status["models"][0]["read_again"] == {"system": parted["tokens"]}
+        metric = f'card_read_again_tokens_total{{model="guide",reason="system"}} {parted["tokens"]:.1f}'
+        assert metric in client.result("daemon/metrics")["text"]
+        assert [each.get("parted") for each in client.result("daemon/why")["prompts"]] == [parted, None]
+    carctl = [BIN / "carctl", "--socket", daemon.path, "why", "--last"]
+    assert "14:06" in subprocess.run(carctl, capture_output=True, check=True, text=True).stdout
+
+
+def test_a_conversation_whose_engine_died_is_read_again_after_the_restart(start: Callable[..., Daemon]) -> None:
+    daemon = start("--capacity", "1")
+    with daemon.connect() as client:
+        answer = client.result("infer", chat(RULES, "Hello"))
+        daemon.engine.send_signal(signal.SIGKILL)
+        usage = client.result("infer", chat(RULES, "Hello", answer["text"], "And then?"))["usage"]
+        assert usage["parted"]["reason"] == "restart"
+        assert usage["parted"]["tokens"] == answer["usage"]["prompt_tokens"]
