@@ -20,7 +20,7 @@ PAIRS = [(Client, AsyncClient), (Stream, AsyncStream), (StatusWatch, AsyncStatus
 # An iterator of statuses is read with other descriptors in a loop without asyncio only.
 BLOCKING_ALONE = {"take", "wait"}
 # These end things here and raise nothing, or raise no other errors than every call.
-RAISES_NO_MORE = {"close", "aclose", "cancel", "wait", "models", "status", "metrics", "call"}
+RAISES_NO_MORE = {"close", "aclose", "cancel", "wait", "models", "status", "metrics", "why", "call"}
 SECTION = re.compile(r"^        (Args|Raises):$", re.MULTILINE)
 
 

@@ -77,6 +77,7 @@ REQUESTS: list[tuple[str, Json]] = [
     ("detokenize", {"tokens": [CANARY]}),
     ("inference/capacity", {"model": CANARY}),
     ("daemon/cancel", {"connection": 1, "id": CANARY}),
+    ("daemon/why", {"id": CANARY, CANARY: 1}),
     ("daemon/drain", {"timeout_ms": CANARY}),
     (CANARY, {"prompt": CANARY}),
 ]
@@ -182,7 +183,7 @@ def test_another_user_is_shown_nothing_of_what_clients_say(shared: Daemon) -> No
             client.first_chunk(request)
         own = client.result("daemon/status")
         assert {each["id"] for each in own["sequences"]} <= set(ids)
-        shown = [stranger.result(method) for method in ("daemon/status", "daemon/metrics", "models/list")]
+        shown = [stranger.result(method) for method in ("daemon/status", "daemon/metrics", "daemon/why", "models/list")]
         shown.append(stranger.result("inference/capacity"))
         assert shown[0]["others"]["sequences"] == 2
         assert CANARY not in json.dumps(shown)

@@ -35,7 +35,7 @@ def test_a_date_in_the_system_prompt_is_named_with_its_words(start: Callable[...
         metric = f'card_read_again_tokens_total{{model="guide",reason="system"}} {parted["tokens"]:.1f}'
         assert metric in client.result("daemon/metrics")["text"]
         assert [each.get("parted") for each in client.result("daemon/why")["prompts"]] == [parted, None]
-    carctl = [BIN / "carctl", "--socket", daemon.path, "why", "--last"]
+    carctl = [str(BIN / "carctl"), "--socket", str(daemon.path), "why", "--last"]
     assert "14:06" in subprocess.run(carctl, capture_output=True, check=True, text=True).stdout
 
 
@@ -43,7 +43,7 @@ def test_a_conversation_whose_engine_died_is_read_again_after_the_restart(start:
     daemon = start("--capacity", "1")
     with daemon.connect() as client:
         answer = client.result("infer", chat(RULES, "Hello"))
-        daemon.engine.send_signal(signal.SIGKILL)
+        daemon.engine().send_signal(signal.SIGKILL)
         usage = client.result("infer", chat(RULES, "Hello", answer["text"], "And then?"))["usage"]
         assert usage["parted"]["reason"] == "restart"
         assert usage["parted"]["tokens"] == answer["usage"]["prompt_tokens"]

@@ -103,6 +103,7 @@ class GenerationAnswer:
         self._tokens = TokenClock(latencies, request.spec.arrived, clock)
         self._pieces = AnswerPieces()  # of an answer that does not stream
         self._open_call: int | None = None  # the index of the call that goes on
+        self._engine: int | None = None  # the last one that it ran in
         self._end: frames.End | None = None
 
     def __repr__(self) -> str:
@@ -156,6 +157,7 @@ class GenerationAnswer:
             self._open_call = None
             self._tokens = TokenClock(self._latencies, request.spec.arrived, self._clock)
         assert request.leased_at is not None
+        self._engine = request.engine
         self._latencies.queued.observe(request.leased_at - request.spec.arrived)
         options = part_of(self._params, GenerationOptions, self._seed)
         return frames.Run(self._prepared, options, self._namespace)
@@ -226,9 +228,8 @@ class GenerationAnswer:
 
     def _explained(self, usage: Usage) -> Usage:
         """Return the usage with the reason why not more of the prompt was cached, and count it."""
-        request, parts = self.request, self._prepared.parts
-        messages = self._params.messages or []
-        answered = Answered(self.origin, request.model, request.engine, self._namespace, parts, messages)
+        parts, messages = self._prepared.parts, self._params.messages or []
+        answered = Answered(self.origin, self.request.model, self._engine, self._namespace, parts, messages)
         usage = self._explanations.add(answered, usage)
         if usage.parted is not None:
             self._latencies.read_again[usage.parted.reason] += usage.parted.tokens
