@@ -4,8 +4,6 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import astuple
-
 from car_client.results import Answer, OneAnswer, ToolCallDelta
 from car_protocol.answer import Logprob, Usage
 
@@ -31,8 +29,11 @@ def usage_object(usage: Usage) -> dict[str, Any]:
 
 def usage_of(usages: Sequence[Usage]) -> Usage:
     """Return the sum of what several requests used."""
-    prompt, cached, completion = (sum(counts) for counts in zip(*map(astuple, usages), strict=True))
-    return Usage(prompt, cached, completion)
+    return Usage(
+        sum(usage.prompt_tokens for usage in usages),
+        sum(usage.cached_tokens for usage in usages),
+        sum(usage.completion_tokens for usage in usages),
+    )
 
 
 def answers_of(answer: Answer) -> Sequence[Answer | OneAnswer]:
