@@ -84,8 +84,9 @@ class Checkpoint:
 def common_of(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
     """Return with how many equal tokens both begin."""
     count = min(len(one), len(other))
-    different = np.flatnonzero(one[:count] != other[:count])
-    return int(different[0]) if len(different) else count
+    different = one[:count] != other[:count]
+    first = int(different.argmax()) if count else 0
+    return first if count and different[first] else count
 
 
 def prefix_of(tokens: abc.Sequence[int], namespace: str, step: int = 1) -> Prefix:

@@ -1,7 +1,6 @@
 """Prompts that were read lately, and the place where a new prompt parts from the nearest of them."""
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from car_base.ipc.types import PART_BYTES
@@ -12,6 +11,9 @@ _MOST = 64
 
 # A line of text shows where two prompts part.
 SHOWN_TOKENS = 16
+
+_NOTHING = 0  # the digest of no tools
+_BEGINNING = 3 * PART_BYTES  # tools, and two messages, as that of the system and the first of the user
 
 Reason = Literal["tools", "message", "template", "prompt", "evicted", "no_mark"]
 
@@ -41,20 +43,10 @@ class ReadPrompt:
         self.parts = parts
         self.asked = len(prefix) - tail
         self.parting = parting
-        self._contents = frozenset(filter(any, _split(parts)))
+        self.beginnings = _beginnings(prefix, parts)
 
     def __repr__(self) -> str:
         return f"<ReadPrompt {len(self.prefix)} tokens>"
-
-    def begins_like(self, prompt: Prefix, parts: bytes) -> bool:
-        """Return whether a prompt has the first tokens or a message of this one: else they have nothing in common.
-
-        A prompt whose first words differ, as those with a time of day do, has its messages in common.
-        """
-        if (prompt.namespace, prompt.step) != (self.prefix.namespace, self.prefix.step):
-            return False
-        alike = self.prefix.tokens[:WORTH_TOKENS].tobytes() == prompt.tokens[:WORTH_TOKENS].tobytes()
-        return alike or not self._contents.isdisjoint(_split(parts))
 
 
 class ReadPrompts:
@@ -77,7 +69,8 @@ class ReadPrompts:
 
         A message that differs is what conversations are made of, so it is the reason if there is no other.
         """
-        alike = [each for each in self._prompts if each.begins_like(prompt, parts)]
+        beginnings = _beginnings(prompt, parts)
+        alike = [each for each in self._prompts if not each.beginnings.isdisjoint(beginnings)]
         if not alike:
             return None
         nearest = max(reversed(alike), key=lambda each: common_of(each.prefix.tokens, prompt.tokens))
@@ -98,6 +91,16 @@ class ReadPrompts:
         return Parting(chief, at, tokens, message, known[:SHOWN_TOKENS].tolist())
 
 
+def _beginnings(prompt: Prefix, parts: bytes) -> frozenset[tuple[object, ...]]:
+    """Return names of the first tokens, and of the first two messages: prompts that share none have little in common.
+
+    A prompt whose first words differ, as those with a time of day do, shares its second message.
+    """
+    first = enumerate(_split(parts[:_BEGINNING]))
+    names = [prompt.tokens[:WORTH_TOKENS].tobytes(), *(pair for pair in first if pair[1] != _NOTHING)]
+    return frozenset((prompt.namespace, prompt.step, name) for name in names)
+
+
 def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | None]:
     """Return where a prompt with these parts differs from an earlier one, whose first `at` tokens it has."""
     if not (earlier.parts and parts):
@@ -112,5 +115,5 @@ def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | No
     return ("message", differs - 1) if differs else ("tools", None)
 
 
-def _split(parts: bytes) -> Iterator[bytes]:
-    return (parts[start : start + PART_BYTES] for start in range(0, len(parts), PART_BYTES))
+def _split(parts: bytes) -> list[int]:
+    return memoryview(parts).cast("Q").tolist()
