@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from car_client.carctl.bench import generator
 from car_client.carctl.bench.figures import Figures, TimedAnswer
-from car_client.carctl.bench.workload import Request, Workload
+from car_client.carctl.bench.workload import PlannedRequest, Workload
 
 COMMAND = (sys.executable, "-m", "benchmarks.generator")
 GREEDY: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False}
@@ -39,7 +39,7 @@ async def stream(
     """Return one answer, on a connection of its own; `started` is set with the first piece."""
     target = await generator.connect(address, options)
     try:
-        return await target.stream(Request(prompt, max_tokens).params, started)
+        return await target.stream(PlannedRequest(prompt, max_tokens).params, started)
     finally:
         await target.aclose()
 

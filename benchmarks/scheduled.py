@@ -7,7 +7,18 @@ from heapq import heappop, heappush
 from typing import NamedTuple, Protocol
 
 from car_daemon.scheduler.replicas import EngineOffer
-from car_daemon.scheduler.request import Action, Complete, Fail, Halt, Park, Prepare, Prompt, Request, Resume, Run
+from car_daemon.scheduler.request import (
+    Action,
+    Complete,
+    Fail,
+    Prompt,
+    Request,
+    SendHalt,
+    SendPark,
+    SendPrepare,
+    SendResume,
+    SendRun,
+)
 from car_daemon.scheduler.scheduler import Scheduler
 
 PREPARE_S, PARK_S = 0.002, 0.05
@@ -126,19 +137,19 @@ class SimulatedEngines:
         at = self._clock.at
         for action in actions:
             match action:
-                case Prepare(request, engine):
+                case SendPrepare(request, engine):
                     at(PREPARE_S, partial(self._prepared, request.key, engine))
-                case Run(request, engine):
+                case SendRun(request, engine):
                     self._watcher.started(request)
                     work = self.requests[request.key][1]
                     self._prompts_left.pop(request.key, None)  # of an engine that is lost
                     self._step(request.key, engine, 0, self._speeds.prompt_s(engine, work.prompt))
-                case Park(key, engine):
+                case SendPark(key, engine):
                     at(PARK_S, partial(self._park, key, engine))
-                case Resume(key, engine):
+                case SendResume(key, engine):
                     left = self.requests[key][1].tokens - self.requests[key][0].produced
                     self._step(key, engine, min(left, STEP_TOKENS), self._prompts_left.pop(key, 0.0))
-                case Halt(key, engine):
+                case SendHalt(key, engine):
                     self._steps.pop(key, None)
                     at(PARK_S, partial(self._release, key, engine))
                 case Complete(request):

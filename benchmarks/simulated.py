@@ -14,7 +14,7 @@ from car_client.carctl.bench.workload import Lengths, Workload
 from car_engine.assembly import IDLE_TARGET_S
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import Step, StepPlanner
-from car_engine.batching.prefill import Chunk
+from car_engine.batching.prefill import PromptChunk
 from car_engine.batching.sequences import Demand, SequenceTable
 
 SEQUENCES = 16
@@ -49,7 +49,7 @@ class PromptsFirst:
         if not waiting:
             return self._decodes.plan(table, now)
         length = waiting[0].remaining
-        return Step([], [Chunk(sequence, length) for sequence in waiting if sequence.remaining == length])
+        return Step([], [PromptChunk(sequence, length) for sequence in waiting if sequence.remaining == length])
 
 
 def planner(costs: StepCosts) -> StepPlanner:

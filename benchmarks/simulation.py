@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
-from car_client.carctl.bench.workload import Request, Workload
+from car_client.carctl.bench.workload import PlannedRequest, Workload
 from car_engine.batching.costs import StepCosts, between
 from car_engine.batching.planner import Step
-from car_engine.batching.prefill import Chunk
+from car_engine.batching.prefill import PromptChunk
 from car_engine.batching.sequences import Sequence, SequenceTable, mean_cells
 
 _CONTEXT_TOKENS = 8192
@@ -89,13 +89,13 @@ class Planner(Protocol):
 
 class _Arrival(NamedTuple):
     moment: float
-    request: Request
+    request: PlannedRequest
 
 
 @dataclass(slots=True)
 class _Lane:
     asked: float
-    request: Request
+    request: PlannedRequest
     came: list[float]
 
     @property
@@ -154,7 +154,7 @@ class Simulation:
                 self._take(sequence)
             self._costs.decoded(batch.rows, seconds, depth)
 
-    def _prefill(self, chunks: list[Chunk]) -> None:
+    def _prefill(self, chunks: list[PromptChunk]) -> None:
         if not chunks:
             return
         depth = mean_cells([chunk.sequence for chunk in chunks])
@@ -171,7 +171,7 @@ class Simulation:
         sequence.accept(_TOKEN)
         self._lanes[sequence.number].came.append(self._now)
 
-    def _end_finished(self, requests: Iterator[Request]) -> None:
+    def _end_finished(self, requests: Iterator[PlannedRequest]) -> None:
         for number, lane in list(self._lanes.items()):
             if len(lane.came) == lane.request.max_tokens:
                 self._answers.append(lane.answer)

@@ -25,15 +25,15 @@ from car_daemon.scheduler.request import (
     Action,
     Complete,
     Fail,
-    Halt,
-    Park,
-    Prepare,
     Prompt,
     Remind,
     Request,
     RequestSpec,
-    Resume,
-    Run,
+    SendHalt,
+    SendPark,
+    SendPrepare,
+    SendResume,
+    SendRun,
 )
 from car_daemon.scheduler.scheduler import Scheduler
 
@@ -135,17 +135,17 @@ class House:
         """Carry out what the scheduler decided: at once, or before the next step."""
         for action in actions:
             match action:
-                case Prepare(request, _):
+                case SendPrepare(request, _):
                     self.clock.at(PREPARE_S, partial(self._prepared, request.key))
-                case Run(request, _):
+                case SendRun(request, _):
                     app = self._sequences[request.key].app
                     app.leases.append(self.clock.now - request.spec.arrived)
                     self._orders.append(("run", request.key))
-                case Park(key, _):
+                case SendPark(key, _):
                     self._orders.append(("park", key))
-                case Resume(key, _):
+                case SendResume(key, _):
                     self._orders.append(("resume", key))
-                case Halt(key, _):
+                case SendHalt(key, _):
                     self._orders.append(("halt", key))
                 case Complete(request) | Fail(request, _):
                     self._answered(request, completed=isinstance(action, Complete))

@@ -19,7 +19,7 @@ from benchmarks.comparison import Case, Measure
 from car_base.capacity.curve import BATCH_SIZES
 from car_base.ipc.frames import Prepared, Run
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
-from car_client.carctl.bench.workload import Request, Workload
+from car_client.carctl.bench.workload import PlannedRequest, Workload
 from car_engine.grammar.constraint import Constraints
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.library import silence
@@ -67,7 +67,7 @@ def _ask(process: "subprocess.Popen[bytes]", question: Case | Workload) -> bytes
 class Lane:
     """One answer in the making, on the sequence of its number."""
 
-    def __init__(self, number: int, request: Request) -> None:
+    def __init__(self, number: int, request: PlannedRequest) -> None:
         assert isinstance(request.prompt, list)
         self.number = number
         self.prompt = request.prompt
@@ -128,7 +128,7 @@ class Loop:
         own_cpu = (time.process_time() - cpu) / (time.perf_counter() - begin)
         return summary(self._answers, begin + workload.warm_up, last, own_cpu)
 
-    def _admit(self, requests: Iterator[Request]) -> bool:
+    def _admit(self, requests: Iterator[PlannedRequest]) -> bool:
         """Give free sequences to what is asked next, lowest first, and compute the prompts."""
         free = [number for number in range(self._most) if number not in self._lanes]
         arrived = [Lane(number, request) for number, request in zip(free, requests, strict=False)]

@@ -33,7 +33,7 @@ class CallSpec(Struct, Generic[T], frozen=True):
     on_progress: Progress = ignore_progress
 
 
-class TokenIds(Struct, frozen=True):
+class TokenizeResult(Struct, frozen=True):
     """Token ids in order; their number beside them stays unread, because daemons of version 0.2 send none."""
 
     tokens: list[int]
@@ -75,9 +75,9 @@ def decide(state: Any, questions: Sequence[Question | Mapping[str, Any]], option
     return CallSpec("decide", traced(_given(**members)), Decision, repeatable)
 
 
-def tokenize(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> CallSpec[TokenIds]:
+def tokenize(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> CallSpec[TokenizeResult]:
     """The tokens of a text or of a conversation."""
-    return CallSpec("tokenize", _to_tokenize(text, messages, options), TokenIds, repeatable=True)
+    return CallSpec("tokenize", _to_tokenize(text, messages, options), TokenizeResult, repeatable=True)
 
 
 def count_tokens(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> CallSpec[TokenCount]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -23,14 +23,7 @@ HEAD_S = 2.0
 _STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-class Timer(Protocol):
-    """A call that was put off."""
-
-    def cancel(self) -> object:
-        """Drop the call."""
-
-
-def _later(seconds: float, act: Callable[[], None]) -> Timer:
+def _later(seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
     return asyncio.get_running_loop().call_later(seconds, act)
 
 
@@ -39,7 +32,7 @@ class Pace(Struct, frozen=True):
 
     head_s: float = HEAD_S
     alive_s: float = ALIVE_S
-    later: Callable[[float, Callable[[], None]], Timer] = _later
+    later: Callable[[float, Callable[[], None]], asyncio.TimerHandle] = _later
 
 
 class Gone(Exception):

@@ -27,7 +27,7 @@ from car_http.guard import Rules
 from car_http.metrics import DoorMetrics
 from car_http.page_view import PageViews
 from car_http.protocol import DoorProtocol
-from car_http.server import CannotListen, DoorServer, activated, bound, describe
+from car_http.server import CannotBind, DoorServer, activated, bound, describe
 from car_protocol import __version__
 
 # sysexits.h: wrong usage, a bad configuration.
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         sockets = given or bound(settings.addresses)
         if any(each.family != socket.AF_UNIX for each in sockets) and not settings.no_key:
             ensure_keys(settings.keys)
-    except (SettingsError, CannotListen, KeysError) as error:
+    except (SettingsError, CannotBind, KeysError) as error:
         return _complain(EX_CONFIG, str(error))
     except BadSocketPath as error:
         return _complain(EX_USAGE, str(error))

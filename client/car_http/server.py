@@ -29,7 +29,7 @@ _SOCKET_UMASK = 0o177
 _OTHERS_MAY_WRITE = 0o022
 
 
-class CannotListen(Exception):
+class CannotBind(Exception):
     """An address cannot be had; the message names it and says what to do."""
 
 
@@ -58,10 +58,10 @@ def _adopted(descriptor: int) -> socket.socket:
         os.set_inheritable(descriptor, False)
         given = socket.socket(fileno=descriptor)
     except OSError as error:
-        raise CannotListen(f"descriptor {descriptor} is not a socket: {os.strerror(error.errno or 0)}") from error
+        raise CannotBind(f"descriptor {descriptor} is not a socket: {os.strerror(error.errno or 0)}") from error
     if given.family != socket.AF_UNIX and not _is_loopback(given):
         given.close()
-        raise CannotListen("the service manager passed a socket that other machines reach: bind it to 127.0.0.1")
+        raise CannotBind("the service manager passed a socket that other machines reach: bind it to 127.0.0.1")
     return given
 
 
@@ -82,7 +82,7 @@ def _loopback(address: Loopback) -> socket.socket:
     except OSError as error:
         listener.close()
         why = os.strerror(error.errno or 0)
-        raise CannotListen(f"cannot listen on {address}: {why}; choose another port for [http] listen") from error
+        raise CannotBind(f"cannot listen on {address}: {why}; choose another port for [http] listen") from error
     return listener
 
 
@@ -96,7 +96,7 @@ def _unix(path: Path) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"cannot make the socket {path}: {os.strerror(error.errno or 0)}") from error
+        raise CannotBind(f"cannot make the socket {path}: {os.strerror(error.errno or 0)}") from error
     finally:
         os.umask(before)
     return listener
@@ -108,11 +108,11 @@ def _check_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.stat()
     except OSError as error:
-        raise CannotListen(f"cannot use the directory {folder}: {os.strerror(error.errno or 0)}") from error
+        raise CannotBind(f"cannot use the directory {folder}: {os.strerror(error.errno or 0)}") from error
     if facts.st_uid not in (os.getuid(), 0):
-        raise CannotListen(f"the directory {folder} belongs to another user: choose another --listen unix:/PATH")
+        raise CannotBind(f"the directory {folder} belongs to another user: choose another --listen unix:/PATH")
     if facts.st_mode & _OTHERS_MAY_WRITE and not facts.st_mode & stat.S_ISVTX:
-        raise CannotListen(f"other users may write to {folder}: make it private (chmod 700)")
+        raise CannotBind(f"other users may write to {folder}: make it private (chmod 700)")
 
 
 def _remove_stale(path: Path) -> None:
@@ -122,11 +122,11 @@ def _remove_stale(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(facts.st_mode) or facts.st_uid != os.getuid():
-        raise CannotListen(f"{path} exists and is not a socket of this user: remove it or choose another path")
+        raise CannotBind(f"{path} exists and is not a socket of this user: remove it or choose another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         if probe.connect_ex(str(path)) != errno.ECONNREFUSED:
-            raise CannotListen(f"another program answers on {path}: see `carctl http status`")
+            raise CannotBind(f"another program answers on {path}: see `carctl http status`")
     path.unlink()
 
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from car_base.ipc.codec import FrameReader, encode_frame
 from car_base.ipc.placing import (
     Apart,
-    End,
+    EndEngine,
     FromSeat,
     Join,
     Nodes,
@@ -134,7 +134,7 @@ class Service:
                 task = asyncio.create_task(self._place(message, cluster, writer), name=f"order {message.number}")
                 self._orders[message.number] = task
                 task.add_done_callback(lambda _: self._orders.pop(message.number, None))
-            case End():
+            case EndEngine():
                 if (order := self._orders.get(message.number)) is not None:
                     order.cancel()
 

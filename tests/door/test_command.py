@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from car_http.command import run
-from car_http.server import CannotListen, activated, bound
+from car_http.server import CannotBind, activated, bound
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import BIN, DoorProcess, door_before
 from tests.pace import HANG_S
@@ -61,7 +61,7 @@ def test_the_end_removes_the_socket_and_a_kill_leaves_one_that_is_replaced(folde
 
 def test_a_file_in_place_of_the_socket_stays(folder: Path) -> None:
     (folder / "http.sock").write_text("mine")
-    with pytest.raises(CannotListen, match="not a socket"):
+    with pytest.raises(CannotBind, match="not a socket"):
         bound([folder / "http.sock"])
     assert (folder / "http.sock").read_text() == "mine"
 
@@ -70,7 +70,7 @@ def test_a_folder_that_others_may_write_to_is_refused(folder: Path) -> None:
     shared = folder / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    with pytest.raises(CannotListen, match="other users may write"):
+    with pytest.raises(CannotBind, match="other users may write"):
         bound([shared / "http.sock"])
 
 

@@ -38,39 +38,26 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-class Timer:
-    """A timer that was set, until it is cancelled."""
-
-    def __init__(self, at: float, act: Callable[[], None]) -> None:
-        self.at = at
-        self.act = act
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        """As a timer of the loop."""
-        self.cancelled = True
-
-
 class Clock:
     """Timers, and a time that passes when the test says so."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.timers: list[Timer] = []
+        self.timers: list[asyncio.TimerHandle] = []
 
-    def later(self, seconds: float, act: Callable[[], None]) -> Timer:
+    def later(self, seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
         """Set a timer."""
-        self.timers.append(Timer(self.now + seconds, act))
+        self.timers.append(asyncio.TimerHandle(self.now + seconds, act, (), asyncio.get_running_loop()))
         return self.timers[-1]
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and what its timers began go on."""
         until = self.now + seconds
-        while due := [timer for timer in self.timers if timer.at <= until and not timer.cancelled]:
-            first = min(due, key=lambda timer: timer.at)
+        while due := [timer for timer in self.timers if timer.when() <= until and not timer.cancelled()]:
+            first = min(due, key=asyncio.TimerHandle.when)
             self.timers.remove(first)
-            self.now = first.at
-            first.act()
+            self.now = first.when()
+            first._run()
             await settled()
         self.now = until
 
@@ -191,7 +178,7 @@ async def test_a_stream_that_writes_has_no_signs_of_life(fake: FakeDaemon) -> No
         await task
     deltas = [choice["delta"] for event in answer.events[:-1] for choice in event["choices"]]
     assert {} not in deltas
-    assert all(timer.cancelled for timer in clock.timers)
+    assert all(timer.cancelled() for timer in clock.timers)
 
 
 TEXT = [Chunk(id=1, seq=0, text="Hel"), Chunk(id=1, seq=1, text="lo")]

@@ -11,7 +11,7 @@ from msgspec import Struct
 from car_base.ipc.codec import FrameReader, encode_frame
 from car_base.ipc.placing import (
     Apart,
-    End,
+    EndEngine,
     FromPlacer,
     Join,
     Node,
@@ -113,7 +113,7 @@ async def test_an_order_that_is_taken_back_and_those_of_a_daemon_that_is_gone_le
         daemon.send(JOIN, order(1), order(2))
         await cluster.ordered.get()
         await cluster.ordered.get()
-        daemon.send(End(1), End(9))
+        daemon.send(EndEngine(1), EndEngine(9))
         daemon.writer.close()
         assert await daemon.served == 0
     assert cluster.cancelled == [1, 2]

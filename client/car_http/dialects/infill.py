@@ -18,7 +18,7 @@ _NAMES = {**NAMES, "prompt": ("input_prefix",), "suffix": ("input_suffix",)}
 _STOPS = {"stop": "eos", "length": "limit", "deadline": "limit"}
 
 
-class Extra(Struct, kw_only=True):
+class ExtraFile(Struct, kw_only=True):
     """A text of another file."""
 
     text: str
@@ -30,7 +30,7 @@ class InfillRequest(Sampled, kw_only=True):
 
     input_prefix: str
     input_suffix: str
-    input_extra: list[Extra] | None = None
+    input_extra: list[ExtraFile] | None = None
     prompt: str | None = None
 
 

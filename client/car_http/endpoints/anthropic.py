@@ -12,7 +12,7 @@ class _Count(msgspec.Struct):
     count: int
 
 
-async def count_tokens(door: DoorContext, exchange: Exchange, request: requests.Counted) -> None:
+async def count_tokens(door: DoorContext, exchange: Exchange, request: requests.CountTokensRequest) -> None:
     """Answer `POST /v1/messages/count_tokens` with the number of tokens of the prompt that `infer` computes."""
     params, claude = requests.read_count(request)
     params, caller = packed(params), caller_of(exchange)

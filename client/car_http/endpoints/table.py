@@ -80,7 +80,7 @@ _OPENAI = [
 ]
 _ANTHROPIC = [
     _post("/v1/messages", messages.MessagesRequest, generation(messages.read), _EVENTS),
-    _post("/v1/messages/count_tokens", messages.Counted, anthropic.count_tokens),
+    _post("/v1/messages/count_tokens", messages.CountTokensRequest, anthropic.count_tokens),
 ]
 _OLLAMA = [
     _get("/api/version", ollama.version, local=True),

@@ -379,7 +379,7 @@ class TokenIds(Struct, frozen=True, tag=True):
     tokens: bytes
 
 
-class Counted(Struct, frozen=True, tag=True):
+class TokensCounted(Struct, frozen=True, tag=True):
     """Reply to Tokenize with `count_only`."""
 
     key: Key
@@ -511,5 +511,5 @@ class Overwritten(Struct, frozen=True, tag=True):
 
 Work = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
 ToEngine = FindDevices | Load | SetThreads | SpareMemory | Work | Quit
-Report = Prepared | Refused | TokenIds | Counted | PlainText | StepDone | Parked
+Report = Prepared | Refused | TokenIds | TokensCounted | PlainText | StepDone | Parked
 FromEngine = Devices | Loading | Ready | LoadFailed | JobBegun | Heartbeat | Warned | Overwritten | Report

@@ -54,7 +54,7 @@ class Place(Struct, frozen=True, tag=True, kw_only=True):
     last: list[str] = []
 
 
-class End(Struct, frozen=True, tag=True):
+class EndEngine(Struct, frozen=True, tag=True):
     """Close a seat that the daemon does not connect to."""
 
     number: int
@@ -129,7 +129,7 @@ class EngineEnded(Struct, frozen=True, tag=True):
     status: ExitStatus
 
 
-ToPlacer = Join | Place | End
+ToPlacer = Join | Place | EndEngine
 FromSeat = Placed | Unplaced | Waiting
 FromPlacer = FromSeat | Nodes | Apart
 FromRelay = HostMemory | EngineEnded | FromEngine

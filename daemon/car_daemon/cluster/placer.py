@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from car_base.host.event_log import log
 from car_base.ipc.placing import (
     Apart,
-    End,
+    EndEngine,
     FromPlacer,
     Join,
     Node,
@@ -143,7 +143,7 @@ class Placer:
         try:
             return await placed
         except asyncio.CancelledError:
-            process.send(End(order.number))
+            process.send(EndEngine(order.number))
             raise
         finally:
             del self._placing[order.number]

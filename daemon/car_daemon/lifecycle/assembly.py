@@ -22,7 +22,7 @@ from car_daemon.engines.supervisor import EngineSupervisor, LoadOrder, ReplicaSe
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.model_events import Dependents, ModelEvents
 from car_daemon.lifecycle.pressure_watch import DevicePressure, PressureWatch
-from car_daemon.lifecycle.readiness import DaemonHealth, Notifier, ServiceReport
+from car_daemon.lifecycle.readiness import Notifier, Readiness, ServiceReport
 from car_daemon.lifecycle.reload import Reload
 from car_daemon.lifecycle.upkeep import CurveRenewal, OldCells
 from car_daemon.methods.admin import Administration
@@ -330,7 +330,7 @@ class Assembly:
     def service(self) -> ServiceReport:
         """Notifies the service manager."""
         default = lambda: self.pool.default  # noqa: E731 - a reload may name another
-        health = DaemonHealth(default, lambda: self.lag.milliseconds, self._clock)
+        health = Readiness(default, lambda: self.lag.milliseconds, self._clock)
         return ServiceReport(self._seams.notifier, default, health.fault)
 
     # Methods and connections.

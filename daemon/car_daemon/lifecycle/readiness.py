@@ -79,7 +79,7 @@ _MOST_LAG_MS = 1000.0
 _MOST_SILENCE_S = 10.0
 
 
-class DaemonHealth:
+class Readiness:
     """The daemon's health: its event loop is on time, and every engine of the default model sent a recent heartbeat."""
 
     def __init__(

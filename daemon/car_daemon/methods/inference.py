@@ -7,7 +7,7 @@ from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.methods.dispatch import CANCEL, Handler
 from car_daemon.models.entry import ModelPool
-from car_daemon.requests.answer import Origin
+from car_daemon.requests.answer import CallOrigin
 from car_daemon.requests.inference import Inference, with_defaults
 from car_protocol.decide import DecideParams
 from car_protocol.infer import CancelParams, Empty, InferParams
@@ -90,6 +90,6 @@ class InferenceMethods:
         )
 
 
-def _origin(connection: Connection, call: RpcCall, client: str | None, tenant: str) -> Origin:
+def _origin(connection: Connection, call: RpcCall, client: str | None, tenant: str) -> CallOrigin:
     connection.tenant = tenant or connection.tenant
-    return Origin(connection.identity, connection.peer.pid, connection.number, call.id, client, call.trace, tenant)
+    return CallOrigin(connection.identity, connection.peer.pid, connection.number, call.id, client, call.trace, tenant)

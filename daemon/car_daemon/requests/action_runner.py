@@ -12,14 +12,14 @@ from car_daemon.scheduler.request import (
     Action,
     Complete,
     Fail,
-    Halt,
-    Park,
-    Prepare,
-    Progress,
+    QueueProgress,
     Remind,
     Request,
-    Resume,
-    Run,
+    SendHalt,
+    SendPark,
+    SendPrepare,
+    SendResume,
+    SendRun,
 )
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry.logs import trace_facts
@@ -59,7 +59,7 @@ class ActionRunner:
             try:
                 actions += self._carry_out(action)
             except Exception as error:
-                if not isinstance(action, Prepare | Run):
+                if not isinstance(action, SendPrepare | SendRun):
                     raise
                 # Left alone, the request would keep its place in the queue for ever.
                 defects.report("request.unsendable", error)
@@ -74,20 +74,20 @@ class ActionRunner:
         """Carry out an action; return further actions, which come after all others."""
         send, answers = self._engines.send, self.answers
         match action:
-            case Prepare(request, engine):
+            case SendPrepare(request, engine):
                 return self._prepare(answers[request.key], engine)
-            case Run(request, engine):
+            case SendRun(request, engine):
                 answer = answers[request.key]
                 send(engine, answer.as_run())
                 self._forget(answer, besides=engine)
                 self._log_wait(request)
-            case Park(key, engine):
+            case SendPark(key, engine):
                 send(engine, frames.Park(key))
-            case Resume(key, engine):
+            case SendResume(key, engine):
                 send(engine, frames.Resume(key))
-            case Halt(key, engine, deadline):
+            case SendHalt(key, engine, deadline):
                 send(engine, frames.Halt(key, deadline))
-            case Progress(request, position, eta_ms):
+            case QueueProgress(request, position, eta_ms):
                 answers[request.key].queued(position, eta_ms)
             case Remind(time):
                 self._remind(time)

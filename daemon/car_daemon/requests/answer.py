@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from car_base.ipc import frames
 from car_daemon.people.identity import Identity
-from car_daemon.scheduler.request import Failure, Prompt, Request
+from car_daemon.scheduler.request import EngineFailure, Prompt, Request
 from car_protocol.answer import Progress
 from car_protocol.envelope import Id
 from car_protocol.errors import RpcError
@@ -39,7 +39,7 @@ class Responder(Protocol):
         ...
 
 
-class Origin(Struct, frozen=True):
+class CallOrigin(Struct, frozen=True):
     """Origin of a request: whose it is, process, connection and tenant, the client's own id and label, the trace."""
 
     identity: Identity
@@ -67,7 +67,7 @@ class PendingAnswer(Protocol):
     """A request and its answer in the making, until the terminal response or error."""
 
     request: Request
-    origin: Origin
+    origin: CallOrigin
     sequence: int | None  # in its engine, once a step advanced it
     prompt_tokens: int  # 0 until it is prepared
     siblings: Siblings
@@ -77,7 +77,7 @@ class PendingAnswer(Protocol):
         """Whether it has a token."""
         ...
 
-    def failure(self, context_tokens: int) -> Failure | None:
+    def failure(self, context_tokens: int) -> EngineFailure | None:
         """Return the error that its engine, whose sequences have this context, ended it with."""
         ...
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES, vector_of
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE
-from car_daemon.requests.answer import Origin, Responder, Siblings
+from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.generation import UNREPEATABLE, milliseconds, namespace_of
 from car_daemon.scheduler.replicas import blocks_of
-from car_daemon.scheduler.request import Failure, Prompt, Request
+from car_daemon.scheduler.request import EngineFailure, Prompt, Request
 from car_daemon.telemetry.metrics import Latencies
 from car_protocol import distribution
 from car_protocol.answer import Progress
@@ -41,7 +41,7 @@ class DecisionAnswer:
         self,
         request: Request,
         params: DecideParams,
-        origin: Origin,
+        origin: CallOrigin,
         responder: Responder,
         *,
         temperatures: dict[str, float],
@@ -73,7 +73,7 @@ class DecisionAnswer:
         """Whether a question has its answer."""
         return self._answered > 0
 
-    def failure(self, context_tokens: int) -> Failure | None:
+    def failure(self, context_tokens: int) -> EngineFailure | None:
         """Return the error that its engine, whose sequences have this context, ended it with."""
         match self._end and self._end.fault:
             case None:
@@ -82,15 +82,15 @@ class DecisionAnswer:
                 form = self._form
                 longest = form.prefix + max(tail.length for tail in form.tails)
                 figures = {"prompt_tokens": longest, "max_tokens": None, "context_tokens": context_tokens}
-                return Failure("context_exceeded", figures)
+                return EngineFailure("context_exceeded", figures)
             case "image":
-                return Failure("invalid_params", {"param": "state", "why": DAMAGED_IMAGE})
+                return EngineFailure("invalid_params", {"param": "state", "why": DAMAGED_IMAGE})
             case "audio":
-                return Failure("invalid_params", {"param": "state", "why": DAMAGED_AUDIO})
+                return EngineFailure("invalid_params", {"param": "state", "why": DAMAGED_AUDIO})
             case "unrepeatable":
-                return Failure("model_unavailable", {"lacks": "reproducible", "why": UNREPEATABLE})
+                return EngineFailure("model_unavailable", {"lacks": "reproducible", "why": UNREPEATABLE})
             case _:
-                return Failure("internal_error", {})
+                return EngineFailure("internal_error", {})
 
     def as_prepare(self) -> frames.PrepareDecision:
         """Return the frame that prepares the questions."""

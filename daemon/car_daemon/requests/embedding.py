@@ -2,8 +2,8 @@
 
 from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES, vector_of
-from car_daemon.requests.answer import Origin, Responder, Siblings
-from car_daemon.scheduler.request import Failure, Prompt, Request
+from car_daemon.requests.answer import CallOrigin, Responder, Siblings
+from car_daemon.scheduler.request import EngineFailure, Prompt, Request
 from car_protocol.errors import RpcError
 from car_protocol.text import Embeddings, EmbedParams, Ranked, Ranking, RerankParams
 
@@ -12,7 +12,7 @@ class EmbeddingAnswer:
     """Texts of a request and their vectors or scores."""
 
     def __init__(
-        self, request: Request, params: EmbedParams | RerankParams, origin: Origin, responder: Responder
+        self, request: Request, params: EmbedParams | RerankParams, origin: CallOrigin, responder: Responder
     ) -> None:
         self.request = request
         self.origin = origin
@@ -33,9 +33,9 @@ class EmbeddingAnswer:
         """Whether its vectors came."""
         return bool(self._vectors)
 
-    def failure(self, context_tokens: int) -> Failure | None:
+    def failure(self, context_tokens: int) -> EngineFailure | None:
         """Return the error that the engine ended it with."""
-        return Failure("internal_error", {}) if self._end is not None and self._end.fault is not None else None
+        return EngineFailure("internal_error", {}) if self._end is not None and self._end.fault is not None else None
 
     def as_prepare(self) -> frames.PrepareTexts:
         """Return the frame that cuts the texts into tokens."""

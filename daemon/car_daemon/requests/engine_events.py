@@ -111,7 +111,7 @@ class EngineEvents:
                 self._runner.do(self._scheduler.parked(message.key, engine, self._clock()))
             case frames.Refused():
                 self._refused(engine, message)
-            case frames.TokenIds() | frames.Counted() | frames.PlainText():
+            case frames.TokenIds() | frames.TokensCounted() | frames.PlainText():
                 self._tokenization.answered(engine, message)
 
     def engine_lost(self, engine: int, suspect: int | None = None) -> None:

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from car_base.ipc.types import PART_BYTES
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin
+from car_daemon.requests.answer import CallOrigin
 from car_protocol.answer import Parted, Usage
 from car_protocol.conversation import Message
 from car_protocol.envelope import Id
@@ -23,7 +23,7 @@ _SYSTEM = ("system", "developer")
 class Answered(NamedTuple):
     """A request that was answered: digests of its tools and messages, and the namespace of its cells."""
 
-    origin: Origin
+    origin: CallOrigin
     model: str
     engine: int | None
     namespace: str | None

@@ -9,10 +9,10 @@ from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.connections.answer_pieces import AnswerPieces
-from car_daemon.requests.answer import Origin, Responder, Siblings
+from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.explanations import Answered, Explanations
 from car_daemon.scheduler.replicas import blocks_of
-from car_daemon.scheduler.request import Failure, Prompt, Request, RequestSpec
+from car_daemon.scheduler.request import EngineFailure, Prompt, Request, RequestSpec
 from car_daemon.telemetry.metrics import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.decide import DecideParams
@@ -29,7 +29,7 @@ _OPEN_ENDED_ROOM = 1024
 
 def request_of(
     params: InferParams | DecideParams,
-    origin: Origin,
+    origin: CallOrigin,
     keys: Sequence[int],
     index: int,
     model: str,
@@ -75,7 +75,7 @@ class GenerationAnswer:
         self,
         request: Request,
         params: InferParams,
-        origin: Origin,
+        origin: CallOrigin,
         responder: Responder,
         *,
         streams: bool,
@@ -114,25 +114,25 @@ class GenerationAnswer:
         """Whether it has a token."""
         return self._tokens.first_at is not None
 
-    def failure(self, context_tokens: int) -> Failure | None:
+    def failure(self, context_tokens: int) -> EngineFailure | None:
         """Return the error that its engine, whose sequences have this context, ended it with."""
         match self._end and self._end.fault:
             case None:
                 return None
             case "context":
                 figures = {"prompt_tokens": self.prompt_tokens, "max_tokens": self._params.max_tokens}
-                return Failure("context_exceeded", {**figures, "context_tokens": context_tokens})
+                return EngineFailure("context_exceeded", {**figures, "context_tokens": context_tokens})
             case "image":
-                return Failure("invalid_params", {"param": "messages", "why": DAMAGED_IMAGE})
+                return EngineFailure("invalid_params", {"param": "messages", "why": DAMAGED_IMAGE})
             case "audio":
-                return Failure("invalid_params", {"param": "messages", "why": DAMAGED_AUDIO})
+                return EngineFailure("invalid_params", {"param": "messages", "why": DAMAGED_AUDIO})
             case "constraint":
                 bound_by = [name for name in ("grammar", "json_schema") if getattr(self._params, name) is not None]
-                return Failure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})
+                return EngineFailure("invalid_params", {"param": [*bound_by, "tools"][0], "why": TOO_COMPLEX})
             case "unrepeatable":
-                return Failure("model_unavailable", {"lacks": "reproducible", "why": UNREPEATABLE})
+                return EngineFailure("model_unavailable", {"lacks": "reproducible", "why": UNREPEATABLE})
             case _:
-                return Failure("internal_error", {})
+                return EngineFailure("internal_error", {})
 
     def as_prepare(self) -> frames.Prepare:
         """Return the frame that prepares the prompt."""
@@ -258,12 +258,12 @@ def seed_of(params: InferParams, index: int = 0) -> int:
     return (seed + index) % SEEDS
 
 
-def namespace_of(origin: Origin, salt: str | None) -> str:
+def namespace_of(origin: CallOrigin, salt: str | None) -> str:
     """Return the name under which cells are cached."""
     return f"{origin.identity.namespace}:{salt or ''}"
 
 
-def _namespace(params: InferParams, origin: Origin, group: int | None) -> str | None:
+def _namespace(params: InferParams, origin: CallOrigin, group: int | None) -> str | None:
     """Return the name of the cached cells that a request uses; several answers without any use their own."""
     if params.cache_prompt:
         return namespace_of(origin, params.cache_salt)

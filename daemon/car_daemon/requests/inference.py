@@ -13,7 +13,7 @@ from car_base.host.timers import Deadlines
 from car_daemon.engines.registry import EngineRegistry
 from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.requests.action_runner import ActionRunner
-from car_daemon.requests.answer import Origin, PendingAnswer, Responder, Siblings
+from car_daemon.requests.answer import CallOrigin, PendingAnswer, Responder, Siblings
 from car_daemon.requests.deciding import DecisionAnswer
 from car_daemon.requests.embedding import EmbeddingAnswer
 from car_daemon.requests.engine_events import EngineEvents, ModelWork
@@ -106,7 +106,7 @@ class Inference:
         return not self.runner.answers and not self.tokenization.jobs
 
     def infer(
-        self, params: InferParams, origin: Origin, responder: Responder, *, size: int, streams: bool
+        self, params: InferParams, origin: CallOrigin, responder: Responder, *, size: int, streams: bool
     ) -> Sequence[int]:
         """Submit a request of `size` bytes; return the keys that cancel its answers.
 
@@ -137,7 +137,7 @@ class Inference:
         return keys
 
     def embed(
-        self, params: EmbedParams | RerankParams, origin: Origin, responder: Responder, *, size: int
+        self, params: EmbedParams | RerankParams, origin: CallOrigin, responder: Responder, *, size: int
     ) -> Sequence[int]:
         """Submit texts to embed or to rank; return the key that cancels them. Raises RpcError `model_unavailable`."""
         entry = self._pool.servable(params.model)
@@ -154,7 +154,7 @@ class Inference:
         self._submit(entry, EmbeddingAnswer(Request(spec), params, origin, responder), now)
         return (spec.key,)
 
-    def decide(self, params: DecideParams, origin: Origin, responder: Responder, *, size: int) -> Sequence[int]:
+    def decide(self, params: DecideParams, origin: CallOrigin, responder: Responder, *, size: int) -> Sequence[int]:
         """Submit questions about a state; return the key that cancels them. Raises RpcError `model_unavailable`."""
         entry = self._pool.servable(params.model)
         params = _placed(params, entry)

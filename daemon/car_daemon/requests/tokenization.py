@@ -192,7 +192,7 @@ class Tokenization:
 
     # Events of engines.
 
-    def answered(self, engine: int, message: frames.TokenIds | frames.Counted | frames.PlainText) -> None:
+    def answered(self, engine: int, message: frames.TokenIds | frames.TokensCounted | frames.PlainText) -> None:
         """Send an engine's answer to a call that it has, unless that was cancelled."""
         job = self.jobs.close_by(engine, message.key)
         if job is not None and job.responder is not None:
@@ -249,12 +249,12 @@ class Tokenization:
                 job.responder.error(RpcError(reason, **data))
 
 
-def _result_of(message: frames.TokenIds | frames.Counted | frames.PlainText) -> Tokens | Text:
+def _result_of(message: frames.TokenIds | frames.TokensCounted | frames.PlainText) -> Tokens | Text:
     match message:
         case frames.TokenIds(tokens=packed):
             tokens = tokens_of(packed)
             return Tokens(tokens=tokens, count=len(tokens))
-        case frames.Counted(count=count):
+        case frames.TokensCounted(count=count):
             return Tokens(count=count)
         case frames.PlainText(text=text):
             return Text(text)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from car_daemon.scheduler.request import Action, Fail, Prepare, Request, State, Verb
+from car_daemon.scheduler.request import Action, Fail, Request, SendPrepare, State, Verb
 from car_daemon.scheduler.state import SharedState
 
 
@@ -118,7 +118,7 @@ class Admission:
         self._table.assign(request, engine)
         if self._decisions.sink is not None:
             self._decisions.sink("prepare", request, f"{len(self._backlog)} in the queue")
-        return [Prepare(request, engine)]
+        return [SendPrepare(request, engine)]
 
     def await_engine(self, request: Request) -> None:
         """Have a queued request prepared by the next engine of its model."""

@@ -8,7 +8,7 @@ from car_daemon.scheduler.account import TURN, Account
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.lane import LOOKED_AT
 from car_daemon.scheduler.order import WaitingRequests
-from car_daemon.scheduler.request import RANKS, Decisions, Park, Remind, Request, State
+from car_daemon.scheduler.request import RANKS, Decisions, Remind, Request, SendPark, State
 
 # A lease that is over at once would move cells for nothing: it lasts for a step, and for so long that moving its cells
 # there and back takes at most 3% of it, at 1 µs for each cell.
@@ -64,7 +64,7 @@ class Parkings:
             account.hold(-1)
             self._waiting.seek(account)
 
-    def plan(self, now: float) -> Iterator[Park | Remind]:
+    def plan(self, now: float) -> Iterator[SendPark | Remind]:
         """Yield the parkings for new waiters, and for all labels without a lease when a look is due."""
         for waiter in self._waiting.newcomers:
             if self._may_take(waiter) and (victim := self._of_lower_class(waiter)) is not None:
@@ -85,7 +85,7 @@ class Parkings:
         """Forget the waiters that nothing could be parked for."""
         self.next_look = None
 
-    def pause(self, request: Request) -> list[Park]:
+    def pause(self, request: Request) -> list[SendPark]:
         """Park a started request until `unpause`; a pause is not one of its parkings for others."""
         if request.state is State.PARKED and not request.parking.paused:
             self._waiting.remove(request)
@@ -107,7 +107,7 @@ class Parkings:
     def _may_take(self, waiter: Request) -> bool:
         return waiter.kind is not None and waiter.state is State.WAITING and not waiter.parking.took
 
-    def _take(self, victim: Request, waiter: Request) -> Park:
+    def _take(self, victim: Request, waiter: Request) -> SendPark:
         victim.parking.count += 1
         waiter.parking.took = True
         if self._decisions.sink is not None:
@@ -120,14 +120,14 @@ class Parkings:
         self._taking[waiter.key] = victim, account
         return self._park(victim)
 
-    def _park(self, request: Request) -> Park:
+    def _park(self, request: Request) -> SendPark:
         assert request.engine is not None
         assert request.account is not None
         request.account.hold(-1)
         self._waiting.seek(request.account)
         self._remove(request)
         request.parking.requested = True
-        return Park(request.key, request.engine)
+        return SendPark(request.key, request.engine)
 
     def _remove(self, request: Request) -> None:
         self._running.get((request.parking.rank, request.model), {}).pop(request.key, None)

@@ -20,7 +20,7 @@ Client = tuple[int, str | int]
 Session = tuple[int, str]
 
 
-class Failure(NamedTuple):
+class EngineFailure(NamedTuple):
     """The error that an engine ended a request with: a reason of the error table and its data."""
 
     reason: str
@@ -103,7 +103,7 @@ UNPREPARED = Prompt(0, 0)
 class Parking(Struct):
     """A request's parkings for others, and its pause while its client does not read."""
 
-    requested: bool = False  # its engine was sent `Park` and has not confirmed it
+    requested: bool = False  # its engine was sent `SendPark` and has not confirmed it
     count: int = 0  # parkings for other requests; a pause is not counted
     since: float = 0.0  # when it got its lease last
     rest: float = 0.0  # the seconds for which it was set aside before
@@ -338,35 +338,35 @@ class RequestTable:
         return [each for each in same.values() if each.key < first]
 
 
-class Prepare(Struct, frozen=True, eq=False):
+class SendPrepare(Struct, frozen=True, eq=False):
     """Have the engine turn the request's prompt into tokens."""
 
     request: Request
     engine: int
 
 
-class Run(Struct, frozen=True, eq=False):
+class SendRun(Struct, frozen=True, eq=False):
     """Start the request in the engine of its lease."""
 
     request: Request
     engine: int
 
 
-class Park(Struct, frozen=True, eq=False):
+class SendPark(Struct, frozen=True, eq=False):
     """Have the engine save the request's cells and free its sequence."""
 
     key: int
     engine: int
 
 
-class Resume(Struct, frozen=True, eq=False):
+class SendResume(Struct, frozen=True, eq=False):
     """Continue a parked request in the engine that parked it."""
 
     key: int
     engine: int
 
 
-class Halt(Struct, frozen=True, eq=False):
+class SendHalt(Struct, frozen=True, eq=False):
     """Have the engine end the request at its next step; at its deadline with the tokens it has."""
 
     key: int
@@ -374,7 +374,7 @@ class Halt(Struct, frozen=True, eq=False):
     deadline: bool = False
 
 
-class Progress(Struct, frozen=True, eq=False):
+class QueueProgress(Struct, frozen=True, eq=False):
     """Report a waiting request's position (0 is next) and the ms until its turn, None while unknown."""
 
     request: Request
@@ -402,7 +402,7 @@ class Fail(Struct, frozen=True, eq=False):
     data: dict[str, Any] = {}
 
 
-Action = Prepare | Run | Park | Resume | Halt | Progress | Remind | Complete | Fail
+Action = SendPrepare | SendRun | SendPark | SendResume | SendHalt | QueueProgress | Remind | Complete | Fail
 
 # The kinds of decisions.
 Verb = Literal[

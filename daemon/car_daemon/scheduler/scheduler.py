@@ -13,24 +13,24 @@ from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import (
     Action,
     Decisions,
-    Failure,
-    Prepare,
-    Progress,
+    EngineFailure,
     Prompt,
+    QueueProgress,
     Request,
-    Resume,
-    Run,
+    SendPrepare,
+    SendResume,
+    SendRun,
     State,
 )
 from car_daemon.scheduler.state import ServiceRate, SharedState
 
 
-def first_place(request: Request, backlog: Backlog) -> list[Progress]:
+def first_place(request: Request, backlog: Backlog) -> list[QueueProgress]:
     """Return the position of a new request that is held back, or that no engine can prepare yet."""
     if request.state is not State.ACCEPTED:
         return []
     request.position = len(backlog) + len(backlog.held_back) - 1
-    return [Progress(request, request.position, None)]
+    return [QueueProgress(request, request.position, None)]
 
 
 class Positions:
@@ -48,7 +48,7 @@ class Positions:
     def __repr__(self) -> str:
         return f"<Positions of {self._waiting.watchers.total()} requests>"
 
-    def plan(self) -> Iterator[Progress]:
+    def plan(self) -> Iterator[QueueProgress]:
         """Yield the reports about the targets that changed."""
         waiting = self._waiting
         for target in waiting.touched if waiting.watchers else ():
@@ -59,10 +59,10 @@ class Positions:
             if request.position is None and request in waiting:
                 yield from self._report(request, waiting.count(request.model) - 1)
 
-    def _report(self, request: Request, position: int) -> Iterator[Progress]:
+    def _report(self, request: Request, position: int) -> Iterator[QueueProgress]:
         if request.spec.progress and request.position != position and request.state is State.WAITING:
             request.position = position
-            yield Progress(request, position, self._rate.wait_ms(position, self._gate.capacity(request.model)))
+            yield QueueProgress(request, position, self._rate.wait_ms(position, self._gate.capacity(request.model)))
 
 
 class Allocator:
@@ -127,9 +127,9 @@ class Allocator:
             why = f"{aged}waited {now - request.waits_since:.3f} s, {len(shared.waiting.requests)} still wait{passed}"
             shared.decisions.sink("resume" if parked else "lease", request, why)
         if parked:
-            return Resume(request.key, engine)
+            return SendResume(request.key, engine)
         request.prompt_share = shared.gate.prompt_share(engine)
-        return Run(request, engine)
+        return SendRun(request, engine)
 
     def _move(self, request: Request, engine: int) -> Action:
         """Return a lease, which would wait for the projector, until the engine has encoded the request's images.
@@ -146,7 +146,7 @@ class Allocator:
         shared.table.assign(request, engine)
         if shared.decisions.sink is not None:
             shared.decisions.sink("prepare", request, f"engine {request.images_at} encoded its images, not {engine}")
-        return Prepare(request, engine)
+        return SendPrepare(request, engine)
 
 
 DEFAULT_AGE_AFTER_S = 30.0
@@ -286,7 +286,7 @@ class Scheduler:
                 self.waiting.add(request, now)
         return self._allocator.allocate(now)
 
-    def ended(self, key: int, engine: int, now: float, failure: Failure | None = None) -> list[Action]:
+    def ended(self, key: int, engine: int, now: float, failure: EngineFailure | None = None) -> list[Action]:
         """Release the lease of a request whose engine is done with it, and answer it unless it was answered before."""
         self._release(engine, key)
         actions: list[Action] = []

@@ -6,7 +6,17 @@ from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.order import Charging, WaitingRequests
 from car_daemon.scheduler.parking import Parkings
-from car_daemon.scheduler.request import QUEUED, Action, Complete, Decisions, Fail, Halt, Request, RequestTable, State
+from car_daemon.scheduler.request import (
+    QUEUED,
+    Action,
+    Complete,
+    Decisions,
+    Fail,
+    Request,
+    RequestTable,
+    SendHalt,
+    State,
+)
 
 # An engine may take this long to end a request at its deadline; then the request is answered with the tokens it has.
 _LAST_WORD_S = 1.0
@@ -106,7 +116,7 @@ class SharedState:
             self.charging.cancelled(request)
         actions: list[Action] = [self.fail(request, reason, now, data)]
         if engine is not None:
-            actions.append(Halt(request.key, engine))
+            actions.append(SendHalt(request.key, engine))
         return actions
 
     def expire(self, request: Request, now: float) -> list[Action]:
@@ -120,7 +130,7 @@ class SharedState:
             return self.abandon(request, "deadline_exceeded", now)
         request.halted_until = now + _LAST_WORD_S
         self.table.limit(request)
-        return [Halt(request.key, request.engine, deadline=True)]
+        return [SendHalt(request.key, request.engine, deadline=True)]
 
     def stop(self, request: Request) -> None:
         """Take a running request out of the leases of its accounts."""

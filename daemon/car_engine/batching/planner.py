@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.decode import DecodeBatch, DecodePacker, Guesser
-from car_engine.batching.prefill import Chunk, PrefillPlanner, Round
+from car_engine.batching.prefill import PrefillPlanner, PromptChunk, Round
 from car_engine.batching.sequences import Demand, SequenceTable
 
 # A change costs a few milliseconds: rare enough for throughput, frequent enough for readers.
@@ -43,7 +43,7 @@ class Step:
     """The work of one step: decodes by ascending number, each sampled before the next, or chunks of one length."""
 
     decode: list[DecodeBatch]
-    prefill: list[Chunk]
+    prefill: list[PromptChunk]
     adapters: AdapterSet = NO_ADAPTERS
 
 

@@ -19,7 +19,7 @@ _QUEUED_FOR = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class PromptChunk:
     """`length` prompt tokens of one sequence, from its first uncommitted one."""
 
     sequence: Sequence
@@ -74,7 +74,7 @@ class PrefillPlanner:
         self._idle_target = idle_target
         self._batches_prompts = batches_prompts
 
-    def chunks(self, table: SequenceTable, demand: Demand, current: Round, decoded: float | None) -> list[Chunk]:
+    def chunks(self, table: SequenceTable, demand: Demand, current: Round, decoded: float | None) -> list[PromptChunk]:
         """Return the chunks to prefill now, empty when it is time to decode.
 
         `decoded` is the expected time of a decode just before, in seconds.
@@ -95,16 +95,18 @@ class PrefillPlanner:
         as_long = times * decoded if decoded > self._step_target else 0.0
         return max(times * self._step_target - decoded - paused, as_long)
 
-    def _batch(self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, seconds: float) -> list[Chunk]:
+    def _batch(
+        self, table: SequenceTable, waiting: list[Sequence], lead: Sequence, seconds: float
+    ) -> list[PromptChunk]:
         """Return the lead's chunk, and equal chunks of its neighbours, within time and batch.
 
         A piece of a reproducible prompt is computed whole and alone, however long it takes.
         """
         if lead.grid is not None:
-            return [Chunk(lead, lead.stretch)]
+            return [PromptChunk(lead, lead.stretch)]
         length = self._length(lead, seconds)
         if lead.images.at(lead.cells) is not None or not self._batches_prompts:
-            return [Chunk(lead, length)]
+            return [PromptChunk(lead, length)]
 
         def fits(sequence: Sequence) -> bool:
             shares = sequence.grid is None and sequence.images.at(sequence.cells) is None
@@ -120,7 +122,7 @@ class PrefillPlanner:
             if len(longer) * length > self._batch_tokens or cost > seconds:
                 break
             group = longer
-        return [Chunk(sequence, length) for sequence in sorted(group, key=lambda sequence: sequence.number)]
+        return [PromptChunk(sequence, length) for sequence in sorted(group, key=lambda sequence: sequence.number)]
 
     def _length(self, lead: Sequence, seconds: float) -> int:
         """Return all tokens of a prompt that are left, or the longest chunk within the time.

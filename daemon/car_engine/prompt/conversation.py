@@ -45,7 +45,7 @@ class Template(Protocol):
         ...
 
 
-class Prompt(NamedTuple):
+class RenderedPrompt(NamedTuple):
     """A prompt as tokens, how its answer is read, and its images."""
 
     tokens: list[int]
@@ -75,7 +75,7 @@ class Conversations:
         self._no_images = no_images
         self._no_template = no_template
 
-    def prompt(self, chat: Chat, max_tokens: int | None) -> Prompt:
+    def prompt(self, chat: Chat, max_tokens: int | None) -> RenderedPrompt:
         """Return a conversation's prompt; raises Refusal."""
         template = self._template
         if template is None:
@@ -95,7 +95,7 @@ class Conversations:
             rendered, images = template.render(chat, self.limit, max_tokens), []
         if not rendered.tokens:
             raise Refusal("invalid_params", param="messages")
-        return Prompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
+        return RenderedPrompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
 
     def _with_images(self, chat: Chat, template: Template, max_tokens: int | None) -> tuple[Rendered, list[ImageSlot]]:
         kinds = {type(part) for message in chat.messages for part in message.media}

@@ -8,7 +8,7 @@ from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import Chat, DecisionForm, ImageSlot, Prepared, PrepareDecision, QuestionForm, Tail
 from car_base.ipc.refusal import Refusal
 from car_engine.batching.sequences import GRID_TOKENS
-from car_engine.prompt.conversation import Conversations, Prompt
+from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decision_families import CHAT, NEED_HEADS, OWN_WORDS, RATINGS, DecisionFamily
 from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
 from car_protocol.decide import Choice, DecisionPrompt, Predicate, Question, Score, shown, type_of
@@ -147,7 +147,7 @@ class DecisionPreparer:
             why = f"has {count} {member}, and this model has {len(self._labels)} labels of one token: ask in two steps"
             raise Refusal("invalid_params", param=f"questions[{index}].{member}", why=why)
 
-    def _rendered(self, chat: Chat, index: int) -> Prompt:
+    def _rendered(self, chat: Chat, index: int) -> RenderedPrompt:
         try:
             return self._conversations.prompt(chat, None)
         except Refusal as refusal:

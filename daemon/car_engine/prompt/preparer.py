@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from car_base.host.event_log import named
 from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import (
-    Counted,
     Detokenize,
     Forget,
     FromEngine,
@@ -21,6 +20,7 @@ from car_base.ipc.frames import (
     Refused,
     TokenIds,
     Tokenize,
+    TokensCounted,
 )
 from car_base.ipc.ranges import line
 from car_base.ipc.refusal import Refusal
@@ -28,7 +28,7 @@ from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
 from car_engine.prompt.chat_parts import digests
 from car_engine.prompt.constraints import OutputConstraints
-from car_engine.prompt.conversation import Conversations, Prompt
+from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decisions import DecisionPreparer
 from car_engine.prompt.fill_prompt import FillTokens, FillVocabulary, fill_prompt
 from car_engine.prompt.job_progress import JobProgress
@@ -152,7 +152,11 @@ class Preparer:
                     return Prepared(job.key, packed, 1, lengths=[len(each) for each in inputs])
                 case Tokenize():
                     tokens = self._tokenize(job)
-                    return Counted(job.key, len(tokens)) if job.count_only else TokenIds(job.key, packed_tokens(tokens))
+                    return (
+                        TokensCounted(job.key, len(tokens))
+                        if job.count_only
+                        else TokenIds(job.key, packed_tokens(tokens))
+                    )
                 case Detokenize():
                     self._check_vocabulary(job.tokens)
                     return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
@@ -198,11 +202,11 @@ class Preparer:
         if any(lora.name not in self._adapters for lora in job.params.lora):
             raise Refusal("model_unavailable", lacks="adapter")
 
-    def _prompt(self, job: Prepare) -> Prompt:
+    def _prompt(self, job: Prepare) -> RenderedPrompt:
         params = job.params
         if params.tokens is not None:
             self._check_vocabulary(params.tokens)
-            return Prompt(params.tokens)
+            return RenderedPrompt(params.tokens)
         if job.chat is not None:
             return self._conversations.prompt(job.chat, params.max_tokens)
         text = params.prompt or ""
@@ -210,13 +214,15 @@ class Preparer:
         if params.suffix is not None:
             if (fill := self._tokenizer.fill) is None:
                 raise Refusal("model_unavailable", lacks="fill")
-            return Prompt(fill_prompt(self._tokenizer, fill, text, params.suffix, parse_special=params.parse_special))
+            return RenderedPrompt(
+                fill_prompt(self._tokenizer, fill, text, params.suffix, parse_special=params.parse_special)
+            )
         tokens = self._tokenizer.tokenize(text, add_special=True, parse_special=params.parse_special)
         if not tokens and self._tokenizer.begin >= 0:
             tokens = [self._tokenizer.begin]
         if not tokens:
             raise Refusal("invalid_params", param="prompt", why="the prompt is empty, and the model has no begin token")
-        return Prompt(tokens)
+        return RenderedPrompt(tokens)
 
     def _tokenize(self, job: Tokenize) -> list[int]:
         if job.chat is not None:

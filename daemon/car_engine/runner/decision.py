@@ -7,7 +7,7 @@ from car_engine.runner.generation import Generation
 from car_protocol.answer import FinishReason, Logprob, Usage
 
 
-class Decision:
+class RunningDecision:
     """The prompt that is read now, and what was computed; `prompt` has the prefix and the first tail."""
 
     def __init__(self, run: Run, now: float) -> None:
@@ -92,7 +92,7 @@ class Decision:
 
 
 # What runs in a sequence.
-Running = Generation | Decision
+Running = Generation | RunningDecision
 
 
 def reading_of(figures: list[float]) -> Extra:

@@ -16,7 +16,7 @@ from car_engine.images.ahead import EncodeAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encoded
 from car_engine.output.reader import NOTHING, Released
-from car_engine.runner.decision import Decision, Running, reading_of
+from car_engine.runner.decision import Running, RunningDecision, reading_of
 from car_engine.runner.generation import AnswerTokens, Generation
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.stepper import Outcome, SampledToken, SamplingTurns, TokenSampler
@@ -187,7 +187,7 @@ class RunningRequests:
     def _made(self, run: Run) -> tuple[Running | None, list[int]]:
         """Return a request as it runs, and its first prompt; None if it does not fit. Raises ConstraintError."""
         if run.prepared.decision is not None:
-            decision = Decision(run, self._clock())
+            decision = RunningDecision(run, self._clock())
             return (decision if decision.longest <= self.cache.context_tokens else None), decision.prompt
         prompt = tokens_of(run.prepared.tokens)
         room = self.cache.context_tokens - len(prompt)
@@ -248,7 +248,7 @@ class RunningRequests:
         updates: list[RequestUpdate] = []
         for chunk in outcome.prefilled:
             running = self.seats.requests[chunk.sequence.number]
-            if isinstance(running, Decision):
+            if isinstance(running, RunningDecision):
                 running.computed += chunk.length
             if chunk.sequence.remaining:
                 done = running.done(chunk.sequence.cells)
@@ -267,20 +267,20 @@ class RunningRequests:
         return updates
 
     def _let_guess(self, sequence: Sequence, running: Running, tokens: list[int]) -> None:
-        if not self._abilities.speculates or isinstance(running, Decision):
+        if not self._abilities.speculates or isinstance(running, RunningDecision):
             return
         if not (running.sampler.bound or running.reproducible):
             sequence.lookup = PromptLookup(tokens)
 
     def _hold(self, sequence: Sequence, running: Running) -> None:
         """Keep what comes after a decision's prefix from others: it makes place for the next tail."""
-        if isinstance(running, Decision):
+        if isinstance(running, RunningDecision):
             self.cache.hold(sequence, running.prefix_tokens)
 
     def _read(self, sequence: Sequence, figures: list[float]) -> RequestUpdate:
         """Report the labels at the end of a prompt, and go on to the next behind the same prefix."""
         decision = self.seats.requests[sequence.number]
-        assert isinstance(decision, Decision)
+        assert isinstance(decision, RunningDecision)
         done, cached = decision.done(sequence.cells), count_cached(sequence, decision)
         decision.read()
         tail = decision.next_tail
@@ -321,7 +321,7 @@ class RunningRequests:
         if fault == "decode":
             self.cache.discard(sequence)
         else:
-            if isinstance(running, Decision) and sequence.cells > running.prefix_tokens:
+            if isinstance(running, RunningDecision) and sequence.cells > running.prefix_tokens:
                 self.cache.go_back(sequence, running.prefix_tokens)
             self.cache.retire(sequence, running.history)
         running.close()

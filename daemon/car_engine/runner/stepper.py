@@ -10,7 +10,7 @@ from car_base.ipc.types import NO_ADAPTERS, PHASES, AdapterSet, Phase
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.decode import DecodeBatch
 from car_engine.batching.planner import Step
-from car_engine.batching.prefill import Chunk
+from car_engine.batching.prefill import PromptChunk
 from car_engine.batching.sequences import Sequence, mean_cells
 from car_engine.grammar.constraint import ConstraintError
 from car_protocol.answer import Logprob
@@ -215,7 +215,7 @@ class Outcome:
 
     sampled: list[SampledToken] = field(default_factory=list)
     read: list[tuple[Sequence, list[float]]] = field(default_factory=list)
-    prefilled: list[Chunk] = field(default_factory=list)
+    prefilled: list[PromptChunk] = field(default_factory=list)
     lost: list[Sequence] = field(default_factory=list)
     refused: list[Sequence] = field(default_factory=list)
 
@@ -328,7 +328,7 @@ class Stepper:
         self.counters["lookup_tried"] += right + (right < most)
         self.counters["lookup_right"] += right
 
-    def _prefill(self, chunks: list[Chunk], outcome: Outcome) -> None:
+    def _prefill(self, chunks: list[PromptChunk], outcome: Outcome) -> None:
         started = self.phases.now
         depth = mean_cells([chunk.sequence for chunk in chunks])
         copying = self._context.copying
@@ -355,7 +355,7 @@ class Stepper:
         self.counters["prefill_tokens"] += sum(chunk.length for chunk in chunks)
         outcome.prefilled += chunks
 
-    def _decode_chunks(self, chunks: list[Chunk]) -> int:
+    def _decode_chunks(self, chunks: list[PromptChunk]) -> int:
         first = chunks[0].sequence
         if (image := first.images.at(first.cells)) is not None:
             start = first.cells - image.start

@@ -18,7 +18,6 @@ from car_base.ipc.codec import (
 from car_base.ipc.frames import (
     CallDelta,
     Chat,
-    Counted,
     Detokenize,
     End,
     Extra,
@@ -42,6 +41,7 @@ from car_base.ipc.frames import (
     ToEngine,
     TokenIds,
     Tokenize,
+    TokensCounted,
     Warned,
 )
 from car_base.ipc.types import Tags
@@ -96,7 +96,7 @@ FROM_ENGINE: list[FromEngine] = [
     Prepared(1, b"\x01\0\0\0", 8, "start: A", READING),
     Refused(2, "context_exceeded", {"context_tokens": 256, "prompt_tokens": None}),
     TokenIds(3, packed_tokens([1, 2])),
-    Counted(3, 2),
+    TokensCounted(3, 2),
     PlainText(4, "text"),
     StepDone(7, [RequestUpdate(1, 0, "a", 1, 5), RequestUpdate(2, 3, "", 1, 9, EXTRA, END)]),
     Parked(9),

@@ -32,7 +32,7 @@ from car_daemon.engines.link import EngineLink
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.answer import CallOrigin, Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
@@ -132,7 +132,7 @@ async def serve(seed: int) -> tuple[list[int], str | None]:
     pool.default.replicas[0].become("ready", ready=READY)
     inference.events.engine_ready(pool.default, 1, Link(), READY)
     clients = [Client() for _ in range(REQUESTS)]
-    origin = Origin(Identity(0), 1, 1, "a", None, None)
+    origin = CallOrigin(Identity(0), 1, 1, "a", None, None)
     keys = [
         key
         for number, client in enumerate(clients[:-2])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from car_base.host.timers import Periodic
-from car_daemon.lifecycle.readiness import DaemonHealth, Notifier, ServiceReport
+from car_daemon.lifecycle.readiness import Notifier, Readiness, ServiceReport
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import ReplicaState
 from car_daemon.models.settings import ModelSettings
@@ -124,9 +124,9 @@ def only(model: ModelEntry) -> Callable[[], ModelEntry]:
     return lambda: model
 
 
-def health(model: ModelEntry, lag_ms: float = 0.0, now: float = 100.0) -> DaemonHealth:
+def health(model: ModelEntry, lag_ms: float = 0.0, now: float = 100.0) -> Readiness:
     """Return the health of a daemon at a time."""
-    return DaemonHealth(only(model), lambda: lag_ms, lambda: now)
+    return Readiness(only(model), lambda: lag_ms, lambda: now)
 
 
 Age = Callable[[ModelEntry], None]

@@ -15,7 +15,7 @@ from car_daemon.methods.status_report import StatusReport, UserView
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.answer import CallOrigin, Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
@@ -31,7 +31,7 @@ from tests.daemon.links import Link, ready_of
 QUEUE = 10
 MANY = 1001
 KV_BYTES = 4096
-ORIGIN = Origin(Identity(0), 1, 1, "a", None, None)
+ORIGIN = CallOrigin(Identity(0), 1, 1, "a", None, None)
 
 
 class Client:
@@ -75,7 +75,7 @@ class Reported:
         self.replica.become("ready", ready=ready)
         self.inference.events.engine_ready(self.pool.default, 1, Link(), ready)
 
-    def submit(self, priority: Priority = "latency_critical", origin: Origin = ORIGIN) -> int:
+    def submit(self, priority: Priority = "latency_critical", origin: CallOrigin = ORIGIN) -> int:
         """Send a request; return its key."""
         params = InferParams(prompt="a", priority=priority)
         (key,) = self.inference.infer(params, origin, cast(Responder, Client()), size=1, streams=False)

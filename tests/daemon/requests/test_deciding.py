@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame, packed_vector
 from car_base.ipc.frames import DecisionForm, End, Extra, Fault, Prepared, QuestionForm, RequestUpdate, Tail
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.answer import CallOrigin, Responder
 from car_daemon.requests.deciding import DecisionAnswer
 from car_daemon.requests.generation import request_of
 from car_daemon.telemetry.metrics import Latencies
@@ -29,7 +29,7 @@ from car_protocol.decide import (
     ScoreAnswer,
 )
 
-ORIGIN = Origin(Identity(0), 1, 1, "a", None, None)
+ORIGIN = CallOrigin(Identity(0), 1, 1, "a", None, None)
 CHOICE = Choice(name="team", instructions="?", options=[Option("a"), Option(True), Option("c")])
 SCORE = Score(instructions="?", levels=[Level("low"), Level("mid"), Level("high")])
 PREDICATE = Predicate(instructions="?")

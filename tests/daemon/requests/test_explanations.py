@@ -5,12 +5,12 @@ from typing import Any
 from msgspec import structs
 
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin
+from car_daemon.requests.answer import CallOrigin
 from car_daemon.requests.explanations import Answered, Explanations
 from car_protocol.answer import Parted, Usage
 from car_protocol.conversation import Message
 
-ORIGIN = Origin(Identity(7), 1, 3, "a", "app", None)
+ORIGIN = CallOrigin(Identity(7), 1, 3, "a", "app", None)
 SYSTEM, HELLO, ANSWER, MORE = b"systems.", b"hello...", b"answer..", b"more...."
 TOOLS = bytes(8)
 MESSAGES = [Message("system", "Be kind."), Message("user", "Hello")]

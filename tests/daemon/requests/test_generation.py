@@ -9,7 +9,7 @@ from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_base.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin, Responder, Siblings
+from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.explanations import Explanations
 from car_daemon.requests.generation import GenerationAnswer, request_of
 from car_daemon.telemetry.metrics import Latencies
@@ -17,7 +17,7 @@ from car_protocol.answer import Answer, Usage
 from car_protocol.conversation import FunctionCall, ToolCall
 from car_protocol.infer import GenerationOptions, InferParams, PromptParams
 
-ORIGIN = Origin(Identity(0), 1, 1, "a", None, None)
+ORIGIN = CallOrigin(Identity(0), 1, 1, "a", None, None)
 NAME, END = CallDelta(0, id="a", name="f"), CallDelta(0, ended=True)
 ENDED = End("stop", None, Usage(1, 0, 3), 0.0, 0.0)
 WHOLE = ToolCall("a", FunctionCall("f", '{"a": 1}'))

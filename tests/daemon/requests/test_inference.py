@@ -26,7 +26,7 @@ from car_base.ipc.frames import (
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.answer import CallOrigin, Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
@@ -39,7 +39,7 @@ from tests.daemon.links import Link, ready_of
 from tests.pace import HANG_S
 
 READY = ready_of(context_tokens=512, kv_bytes=1)
-ORIGIN = Origin(Identity(0), 1, 1, "a", None, None)
+ORIGIN = CallOrigin(Identity(0), 1, 1, "a", None, None)
 
 
 class EncodingLink(Link):
@@ -101,7 +101,7 @@ def test_schemas_with_integers_of_more_than_64_bits_reach_the_engine(number: int
 def test_a_request_is_prepared_for_the_user_who_sent_it() -> None:
     link = EncodingLink(broken=False)
     inference, _ = serving(link)
-    origin = Origin(Identity(1234), 1, 1, "a", None, None)
+    origin = CallOrigin(Identity(1234), 1, 1, "a", None, None)
     inference.infer(InferParams(prompt="a"), origin, cast(Responder, Errors()), size=1, streams=False)
     assert [message.owner for message in link.sent if isinstance(message, Prepare)] == [1234]
 
@@ -153,7 +153,7 @@ def test_a_refusal_that_cannot_be_sent_is_an_internal_error(reason: str, data: d
 def test_a_cancellation_is_a_debug_event_without_the_clients_own_id_and_label() -> None:
     link, errors = EncodingLink(broken=False), Errors()
     inference, _ = serving(link)
-    origin = Origin(Identity(0), 1, 1, "canary-id", "canary-label", None)
+    origin = CallOrigin(Identity(0), 1, 1, "canary-id", "canary-label", None)
     (key,) = inference.infer(InferParams(prompt="canary-text"), origin, cast(Responder, errors), size=1, streams=False)
     with capture_logs() as logs:
         inference.cancel(key)

@@ -25,7 +25,7 @@ from car_base.ipc.frames import (
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
 from car_daemon.people.identity import Identity
-from car_daemon.requests.answer import Origin, Responder
+from car_daemon.requests.answer import CallOrigin, Responder
 from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.backlog import QueueBounds
 from car_daemon.scheduler.gate import Gate
@@ -35,7 +35,7 @@ from car_protocol.errors import RpcError
 from car_protocol.infer import SEEDS, InferParams
 from tests.daemon.links import Link, ready_of
 
-ORIGIN = Origin(Identity(0), 1, 1, "a", None, None)
+ORIGIN = CallOrigin(Identity(0), 1, 1, "a", None, None)
 PROMPT = bytes(4 * 30)
 S = TypeVar("S", bound=Struct)
 

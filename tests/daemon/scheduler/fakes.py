@@ -12,18 +12,18 @@ from car_daemon.scheduler.request import (
     Client,
     Complete,
     Decisions,
+    EngineFailure,
     Fail,
-    Failure,
-    Halt,
-    Park,
-    Prepare,
-    Progress,
     Prompt,
+    QueueProgress,
     Remind,
     Request,
     RequestSpec,
-    Resume,
-    Run,
+    SendHalt,
+    SendPark,
+    SendPrepare,
+    SendResume,
+    SendRun,
     Session,
     Verb,
 )
@@ -42,13 +42,13 @@ def shapes(actions: Iterable[Action]) -> list[Shape]:
 
 def _shape(action: Action) -> Shape:
     match action:
-        case Prepare() | Run():
+        case SendPrepare() | SendRun():
             return type(action).__name__.lower(), action.request.key, action.engine
-        case Park() | Resume():
+        case SendPark() | SendResume():
             return type(action).__name__.lower(), action.key, action.engine
-        case Halt():
+        case SendHalt():
             return "halt at deadline" if action.deadline else "halt", action.key, action.engine
-        case Progress():
+        case QueueProgress():
             return "progress", action.request.key, action.position
         case Remind():
             return "remind", 0, action.time
@@ -68,8 +68,8 @@ def failure(actions: Iterable[Action]) -> Fail:
 class FakeEngine:
     """An engine that carries out actions, and reports when a test calls it.
 
-    Each of `running` has a lease, `to_park` of them were sent `Park`, `parked` were set aside; `halted` are the running
-    and parked requests that may end next.
+    Each of `running` has a lease, `to_park` of them were sent `SendPark`, `parked` were set aside; `halted` are the
+    running and parked requests that may end next.
     """
 
     number: int
@@ -311,7 +311,9 @@ class World:
     def end(self, engine: FakeEngine, key: int, *, failed: bool = False) -> None:
         """Let an engine report the end of a request."""
         engine.end(key)
-        self.do(self.scheduler.ended(key, engine.number, self.now, Failure("internal_error", {}) if failed else None))
+        self.do(
+            self.scheduler.ended(key, engine.number, self.now, EngineFailure("internal_error", {}) if failed else None)
+        )
 
     def cancel(self, key: int) -> None:
         """Let a client change its mind."""
@@ -338,27 +340,27 @@ class World:
         """Carry out what the scheduler decided; every action must be possible."""
         for action in actions:
             match action:
-                case Prepare() | Run() | Progress() | Complete() | Fail():
+                case SendPrepare() | SendRun() | QueueProgress() | Complete() | Fail():
                     assert not self.endings[action.request.key], f"{action.request!r} has its answer already"
                     self._about(action)
-                case Park():
+                case SendPark():
                     self.engines[action.engine].park(action.key)
-                case Resume():
+                case SendResume():
                     self.engines[action.engine].resume(action.key)
-                case Halt():
+                case SendHalt():
                     self.engines[action.engine].halt(action.key)
                 case Remind():
                     self.reminders.append(action.time)
 
-    def _about(self, action: Prepare | Run | Progress | Complete | Fail) -> None:
+    def _about(self, action: SendPrepare | SendRun | QueueProgress | Complete | Fail) -> None:
         key = action.request.key
         match action:
-            case Prepare():
+            case SendPrepare():
                 self.engines[action.engine].prepare(key)
-            case Run():
+            case SendRun():
                 assert key in self.prepared_keys
                 self.engines[action.engine].run(key)
-            case Progress():
+            case QueueProgress():
                 self.positions[key].append(action.position)
             case Complete():
                 self.endings[key].append("completed")

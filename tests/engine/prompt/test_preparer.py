@@ -16,7 +16,6 @@ from msgspec.structs import asdict, replace
 from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import (
     Chat,
-    Counted,
     Detokenize,
     Forget,
     FromEngine,
@@ -30,6 +29,7 @@ from car_base.ipc.frames import (
     RunningJob,
     TokenIds,
     Tokenize,
+    TokensCounted,
 )
 from car_base.ipc.refusal import Refusal
 from car_base.ipc.types import Tags
@@ -300,11 +300,11 @@ def test_text_is_tokenized_and_written_out() -> None:
 def test_a_conversation_has_the_tokens_of_its_prompt_and_a_count_has_none() -> None:
     job = Tokenize(5, None, False, False, conversation("a", "b"))
     assert preparer().answer(job) == TokenIds(5, packed_tokens([7, 7]))
-    assert preparer().answer(replace(job, count_only=True)) == Counted(5, 2)
+    assert preparer().answer(replace(job, count_only=True)) == TokensCounted(5, 2)
 
 
 def test_a_conversation_longer_than_the_context_is_counted() -> None:
-    assert preparer().answer(Tokenize(5, None, False, False, conversation(*["a"] * 40), True)) == Counted(5, 40)
+    assert preparer().answer(Tokenize(5, None, False, False, conversation(*["a"] * 40), True)) == TokensCounted(5, 40)
 
 
 def test_the_tokens_of_what_no_template_renders_are_refused() -> None:

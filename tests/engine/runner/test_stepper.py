@@ -8,7 +8,7 @@ from car_base.ipc.types import AdapterSet
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.decode import DecodeBatch
 from car_engine.batching.planner import Step
-from car_engine.batching.prefill import Chunk
+from car_engine.batching.prefill import PromptChunk
 from car_engine.batching.sequences import Sequence
 from car_engine.runner.stepper import DecodeFailed, SampledToken, SamplingTurns, Stepper
 from tests.engine.fakes import FakeClock, FakeContext, FakeSampler, WouldAbort, label_figures, likelihood, next_token
@@ -45,8 +45,8 @@ def decoding(context: FakeContext, *numbers: int, prompt: list[int] | None = Non
     return sequences
 
 
-def whole(*sequences: Sequence) -> list[Chunk]:
-    return [Chunk(sequence, sequence.remaining) for sequence in sequences]
+def whole(*sequences: Sequence) -> list[PromptChunk]:
+    return [PromptChunk(sequence, sequence.remaining) for sequence in sequences]
 
 
 def test_a_finished_prompt_is_committed_and_has_its_first_token() -> None:
@@ -67,7 +67,7 @@ def test_only_the_last_row_of_a_finished_prompt_has_logits() -> None:
 def test_a_part_of_a_prompt_is_committed_without_a_token() -> None:
     context = FakeContext()
     sequence = prefilling(0)
-    outcome = stepper_on(context).execute(Step([], [Chunk(sequence, 2)]))
+    outcome = stepper_on(context).execute(Step([], [PromptChunk(sequence, 2)]))
     assert (sequence.cells, sequence.next_token, outcome.sampled) == (2, None, [])
     assert context.batches[0].outputs == [False, False]
 

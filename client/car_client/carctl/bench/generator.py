@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from car_client.async_client import AsyncClient
 from car_client.carctl.bench.completions import CompletionServer, LoadError, is_url
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
-from car_client.carctl.bench.workload import Request, Workload
+from car_client.carctl.bench.workload import PlannedRequest, Workload
 from car_client.carctl.launch.apps import KEY_VARIABLE
 
 
@@ -136,7 +136,7 @@ class Generator:
             running = running - done | {asyncio.create_task(self._answer(request))}
         await asyncio.gather(*running)
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: PlannedRequest) -> None:
         if self._idle:
             target = self._idle.pop()
         else:

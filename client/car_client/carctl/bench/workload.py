@@ -45,7 +45,7 @@ def parse_lengths(text: str) -> Lengths:
     return lengths
 
 
-class Request(Struct, frozen=True):
+class PlannedRequest(Struct, frozen=True):
     """A prompt as text or tokens, and the length of its answer in tokens."""
 
     prompt: str | list[int]
@@ -77,13 +77,13 @@ class Workload(Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     seed: int = 1
 
-    def all_requests(self) -> Iterator[Request]:
+    def all_requests(self) -> Iterator[PlannedRequest]:
         """Yield the requests in order, without end if only time ends the workload."""
         chance = Random(self.seed)
         prompt = self._prompts_of_tokens() if self.tokens_per_word is None else self._prompts_of_words()
         number = 0
         while self.requests is None or number < self.requests:
-            yield Request(prompt(self.prompts.draw(chance), chance), self.answers.draw(chance))
+            yield PlannedRequest(prompt(self.prompts.draw(chance), chance), self.answers.draw(chance))
             number += 1
 
     def arrivals(self) -> Iterator[float]:

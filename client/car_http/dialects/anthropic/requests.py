@@ -111,7 +111,7 @@ class Turned(Struct, kw_only=True):
     content: str | list[Block]
 
 
-class Counted(Struct, kw_only=True):
+class CountTokensRequest(Struct, kw_only=True):
     """The members that decide the prompt."""
 
     messages: list[Turned]
@@ -123,7 +123,7 @@ class Counted(Struct, kw_only=True):
     output_config: Output | None = None
 
 
-class MessagesRequest(Counted, kw_only=True):
+class MessagesRequest(CountTokensRequest, kw_only=True):
     """The body; members that it does not name are dropped."""
 
     max_tokens: int
@@ -161,12 +161,12 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
     return Job(params | own_params(caller, request.card), stream, writer, members, claude, left_out)
 
 
-def read_count(request: Counted) -> tuple[dict[str, Any], bool]:
+def read_count(request: CountTokensRequest) -> tuple[dict[str, Any], bool]:
     """Return the params of `tokenize`, and whether the default model answers for an unknown name; raises Problem."""
     return prompt_params(request) | {"count_only": True}, is_claude(request.model or "")
 
 
-def prompt_params(request: Counted) -> dict[str, Any]:
+def prompt_params(request: CountTokensRequest) -> dict[str, Any]:
     """Return the params that decide the prompt; raises Problem."""
     turns = [{"role": "system", "content": text}] if (text := _system(request.system)) else []
     for place, message in enumerate(request.messages):

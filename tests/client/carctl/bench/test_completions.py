@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from car_client.carctl.bench.completions import CompletionServer, LoadError, events, parse_url
-from car_client.carctl.bench.workload import Request
+from car_client.carctl.bench.workload import PlannedRequest
 from tests.client.carctl.bench.fake_sse_server import fake_sse_server
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
-REQUEST = Request([1, 2, 3], 64).params
+REQUEST = PlannedRequest([1, 2, 3], 64).params
 OPENAI_USAGE = {"choices": [], "usage": {"completion_tokens": 5, "prompt_tokens": 3}}
 LLAMA_USAGE = {"content": "", "stop": True, "tokens_predicted": 9, "tokens_evaluated": 4}
 

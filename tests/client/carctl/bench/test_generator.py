@@ -7,7 +7,7 @@ import pytest
 
 from car_client.carctl.bench.completions import LoadError
 from car_client.carctl.bench.generator import connect, generate
-from car_client.carctl.bench.workload import Lengths, Request, Workload
+from car_client.carctl.bench.workload import Lengths, PlannedRequest, Workload
 from car_client.errors import ConnectionLost, LimitReached, Overloaded
 from car_protocol.errors import RpcError
 from tests.client.carctl.bench.fake_sse_server import fake_sse_server
@@ -87,7 +87,7 @@ async def test_a_request_has_its_prompt_its_length_and_the_options_of_the_load(d
 async def test_chunks_are_timed_and_the_answer_has_the_tokens(daemon: FakeDaemon) -> None:
     daemon.pieces = ["a", "b", "c"]
     target, started = await connect(str(daemon.path), {}), asyncio.Event()
-    answer = await target.stream(Request("Hi", 2).params, started)
+    answer = await target.stream(PlannedRequest("Hi", 2).params, started)
     await target.aclose()
     assert started.is_set()
     assert len(answer.piece_times) == 3
