@@ -92,7 +92,7 @@ class Door:
                 exchange.key = guard.check_key(exchange.head, self._keys.keys(), time.time())
             except KeysError as error:
                 raise Problem(503, "keys_unusable", f"the door cannot read its keys: {error}") from error
-        guard.check_content_type(exchange.head)
+        guard.check_content_type(exchange.head, self._rules)
 
     async def _report(self, error: Exception, exchange: Exchange) -> None:
         """Log a defect by its place, because its text may quote the request."""

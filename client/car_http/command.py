@@ -5,13 +5,15 @@ import logging
 import resource
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import uvicorn
+from msgspec.structs import replace
 
+from car_client.door.humans import humans
 from car_client.door.keys import KeyRing, KeysError, ensure_keys
 from car_client.door.settings import Settings, SettingsError, load_settings
 from car_client.errors import BadSocketPath
@@ -38,6 +40,9 @@ _DESCRIPTORS = 8192
 # Of all descriptors, those for connections without a key: one in so many.
 _PART_OF_STRANGERS = 4
 _MOST_IDLE_S = 2**31 - 1
+# How long accepted requests go on after a signal; systemd's unit of the door waits twice as long. An adopted port keeps
+# what its clients were promised by another server: an answer goes on for ten minutes, which is most clients' timeout.
+_GRACE_S, _GRACE_OF_ADOPTED_S = 5, 600
 _NO_KEY_WARNING = "every program and user of this machine can send requests as you: no key is needed on {}"
 
 
@@ -46,11 +51,11 @@ def main() -> NoReturn:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Serve until a signal; return the exit code."""
+def run(arguments: Sequence[str], people: Callable[[], Sequence[str]] = humans) -> int:
+    """Serve until a signal; return the exit code. `people` returns the names of this machine's people."""
     options = make_parser().parse_args(arguments)
     try:
-        settings = load_settings(options.listen, config=options.config, no_key=options.no_key)
+        settings = _settings(options, people)
         paths = usable_paths(options.socket)
         if options.check_config:
             return 0
@@ -78,9 +83,9 @@ def run(arguments: Sequence[str]) -> int:
         efforts=settings.efforts,
         any_model=settings.any_model,
     )
-    door = Door(
-        context, Rules(settings.hosts, settings.origins, settings.no_key), KeyRing(settings.keys, settings.config)
-    )
+    adopted = options.adopted is not None
+    rules = Rules(settings.hosts, settings.origins, settings.no_key, adopted)
+    door = Door(context, rules, KeyRing(settings.keys, settings.config))
     config = uvicorn.Config(
         door,
         http=DoorProtocol,
@@ -92,12 +97,28 @@ def run(arguments: Sequence[str]) -> int:
         server_header=False,
         date_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=5,
+        timeout_graceful_shutdown=_GRACE_OF_ADOPTED_S if adopted else _GRACE_S,
     )
-    DoorServer(config, strangers, announce, options.exit_idle).run(sockets=sockets)
+    DoorServer(config, strangers, announce, context.feeds.end, options.exit_idle).run(sockets=sockets)
     if not given:
-        settings.socket.unlink(missing_ok=True)
+        for path in settings.paths:
+            path.unlink(missing_ok=True)
     return 0
+
+
+def _settings(options: argparse.Namespace, people: Callable[[], Sequence[str]]) -> Settings:
+    """Return the settings; of an adopted port its address alone, without a key. Raises SettingsError."""
+    if options.adopted is None:
+        return load_settings(options.listen, config=options.config, no_key=options.no_key)
+    settings = load_settings([options.adopted], config=options.config, no_key=True)
+    if not settings.ports:
+        raise SettingsError("--adopted: give 127.0.0.1:PORT or [::1]:PORT")
+    if len(found := people()) > 1:
+        raise SettingsError(
+            f"--adopted {options.adopted}: a port without keys is for a machine of one person, and here are "
+            f"{', '.join(found)}: configure [http] listen, and give programs a key"
+        )
+    return replace(settings, addresses=settings.ports, any_model=settings.any_model is not False)
 
 
 def _announce(settings: Settings, places: list[str]) -> None:
@@ -139,6 +160,11 @@ def make_parser() -> argparse.ArgumentParser:
         default=[],
         metavar="ADDRESS",
         help="127.0.0.1:PORT, [::1]:PORT or unix:/PATH, in place of [http] listen; may be given again",
+    )
+    parser.add_argument(
+        "--adopted",
+        metavar="ADDRESS",
+        help="listen on another server's loopback port alone, for its programs as they are: without a key",
     )
     parser.add_argument("--socket", metavar="PATH", help="the daemon's socket (default: as carctl finds it)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the TOML file (default: this user's card.toml)")

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -84,6 +84,21 @@ class Feeds:
         self._pool = pool
         self._subscriptions: dict[Topic, _Subscription] = {}
         self._streams = Counter[str]()
+        self._leaving = set[Callable[[], None]]()  # of the streams without an end
+
+    @contextmanager
+    def endless(self, leave: Callable[[], None]) -> Iterator[None]:
+        """Have `leave` called if the door ends while the block runs."""
+        self._leaving.add(leave)
+        try:
+            yield
+        finally:
+            self._leaving.discard(leave)
+
+    def end(self) -> None:
+        """End the streams that would not end by themselves."""
+        for leave in list(self._leaving):
+            leave()
 
     @asynccontextmanager
     async def listening(self, owner: str, topic: Topic) -> AsyncIterator[Listener]:
@@ -95,7 +110,8 @@ class Feeds:
         subscription = self._subscription(topic)
         listener = subscription.join()
         try:
-            yield listener
+            with self.endless(listener.leave):
+                yield listener
         finally:
             subscription.leave(listener)
             self._streams[owner] -= 1

@@ -14,6 +14,7 @@ from car_http.problems import Problem
 # Headers that decide where a request goes, whose it is and how its body reads.
 _SINGLE = ("host", "origin", "authorization", "x-api-key", "api-key", "content-type", "content-encoding")
 _LOCAL_NAME = "localhost"
+_APP_SCHEMES = ("app", "tauri", "vscode-webview", "vscode-file")
 _HOST = re.compile(r"\[([0-9a-fA-F:.]+)\](?::\d{1,5})?|([A-Za-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
 _BEARER = "bearer "
 _KEY_HEADERS = ("x-api-key", "api-key")
@@ -63,11 +64,15 @@ class RequestHead(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """Hosts and web origins beside this machine's own, and whether a loopback port needs no key."""
+    """Hosts and web origins beside this machine's own, and whether a loopback port needs no key.
+
+    An `adopted` port was another server's, whose clients stay as they are.
+    """
 
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     no_key: bool = False
+    adopted: bool = False
 
 
 def check_single(names: Sequence[str]) -> None:
@@ -84,7 +89,8 @@ def check_place(head: RequestHead, rules: Rules) -> None:
             403, "host_not_allowed", "the Host header does not name this machine: add the name to [http] hosts"
         )
     origin = head.headers.get("origin")
-    if origin is not None and origin != head.own_origin and origin not in rules.origins:
+    known = origin is None or origin == head.own_origin or origin in rules.origins
+    if not known and not (rules.adopted and _is_of_this_machine(str(origin))):
         raise Problem(403, "origin_not_allowed", "pages of this origin are not allowed: add it to [http] origins")
 
 
@@ -136,12 +142,17 @@ def check_key(head: RequestHead, keys: Sequence[Key], now: float) -> Key:
     return key
 
 
-def check_content_type(head: RequestHead) -> None:
-    """Refuse the content types that a page may send anywhere without a preflight, and compression; raises Problem."""
+def check_content_type(head: RequestHead, rules: Rules) -> None:
+    """Refuse the content types that a page may send anywhere without a preflight, and compression; raises Problem.
+
+    An adopted port takes any type from clients other than browsers: `curl -d` sends that of forms.
+    """
     coding = head.headers.get("content-encoding", "").strip().lower()
     if coding not in ("", "identity"):
         message = "send the body as it is, without compression and without the header `Content-Encoding`"
         raise Problem(415, "unsupported_media_type", message, param="content-encoding")
+    if rules.adopted and not head.headers.keys() & {"origin", "sec-fetch-site"}:
+        return
     if head.method == "POST" and head.content_type != "application/json" and not head.form:
         message = "send the header `Content-Type: application/json`"
         raise Problem(415, "unsupported_media_type", message, param="content-type")
@@ -158,6 +169,12 @@ def _is_local(host: str, further: frozenset[str]) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def _is_of_this_machine(origin: str) -> bool:
+    """Return whether an origin is a page of this machine, or of an app, which no other site can have."""
+    scheme, _, host = origin.partition("://")
+    return scheme in _APP_SCHEMES or (scheme in ("http", "https") and _is_local(host, frozenset()))
 
 
 def _from_page(head: RequestHead) -> bool:

@@ -140,18 +140,23 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class DoorServer(uvicorn.Server):
-    """The server; `announce` is called once it serves, `exit_idle_s` is None if it stays without clients."""
+    """The server; `announce` is called once it serves, `exit_idle_s` is None if it stays without clients.
+
+    At its end it accepts nothing more, and `end_streams` ends the streams that have no end.
+    """
 
     def __init__(
         self,
         config: uvicorn.Config,
         strangers: Strangers,
         announce: Callable[[], None],
+        end_streams: Callable[[], None],
         exit_idle_s: float | None = None,
     ) -> None:
         super().__init__(config)
         self.server_state = DoorState(strangers)
         self._announce = announce
+        self._end_streams = end_streams
         self._exit_idle_s = exit_idle_s
         self._exit = asyncio.Event()
 
@@ -168,6 +173,11 @@ class DoorServer(uvicorn.Server):
                 answered = self.server_state.total_requests
                 if idle:
                     return
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the accepted requests, within the time of the configuration."""
+        self._end_streams()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

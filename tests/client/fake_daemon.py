@@ -158,6 +158,16 @@ class FakeDaemon:
             peer.in_flight[call_id] = sent + 1
             peer.send(Notification(CHUNK, {"id": call_id, "seq": sent, "text": ""} | piece))
 
+    def finish(self) -> None:
+        """End the streams that stopped, as complete as they are; wait for the first of them."""
+        self._wait(self._stopped)
+        with self._changed:
+            calls = [(peer, call_id, sent) for peer in self._peers for call_id, sent in peer.in_flight.items()]
+            for peer, call_id, _ in calls:
+                del peer.in_flight[call_id]
+        for peer, call_id, sent in calls:
+            peer.send(Result(call_id, ANSWER | self.ending | {"chunks": sent}))
+
     def read_on(self, done: int, total: int) -> None:
         """Send the progress of a prompt to the streams that stopped; wait for the first of them."""
         self._wait(self._stopped)

@@ -88,9 +88,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         return tuple(each for each in self.addresses if isinstance(each, Loopback))
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """The Unix sockets among the addresses."""
+        return tuple(each for each in self.addresses if isinstance(each, Path))
+
+    @property
     def socket(self) -> Path:
-        """The Unix socket among the addresses."""
-        return next(each for each in self.addresses if isinstance(each, Path))
+        """The first Unix socket among the addresses."""
+        return self.paths[0]
 
 
 def config_path(env: Mapping[str, str] = os.environ) -> Path:

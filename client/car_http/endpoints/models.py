@@ -56,15 +56,16 @@ async def watch(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     shown: dict[str, str] = {}
     changes = await _changes(door, shown)
     await exchange.start(200, {"content-type": SSE, "cache-control": "no-store"})
-    while not left.is_set():
-        await exchange.write(changes or sse.ALIVE)
-        await _pause(left)
-        try:
-            changes = await _changes(door, shown)
-        except CardError as error:
-            await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
-            await exchange.end()
-            return
+    with door.feeds.endless(left.set):
+        while not left.is_set():
+            await exchange.write(changes or sse.ALIVE)
+            await _pause(left)
+            try:
+                changes = await _changes(door, shown)
+            except CardError as error:
+                await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
+                await exchange.end()
+                return
 
 
 def _permit(exchange: Exchange) -> None:
