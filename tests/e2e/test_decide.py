@@ -80,14 +80,30 @@ def streams(daemon: Daemon) -> Iterator[None]:
             client.response(stream)
 
 
-def answers(daemon: Daemon, requests: list[Json], then: Callable[[], None] = lambda: None) -> list[Any]:
-    """Return the answers of decisions, eight at a time; each time something else happens once they are prepared."""
-    found = []
+def answers(
+    daemon: Daemon,
+    requests: list[Json],
+    sent: Callable[[], None] = lambda: None,
+    read: Callable[[], None] = lambda: None,
+) -> list[Any]:
+    """Return the answers of decisions, eight at a time.
+
+    `sent` is called once they are on their way, `read` after each question that has others behind it.
+    """
+    found: list[Any] = []
     with daemon.connect() as client:
         for start in range(0, len(requests), AT_ONCE):
-            sent = [client.send("decide", each) for each in requests[start : start + AT_ONCE]]
-            then()
-            found += [client.response(each)["result"]["answers"] for each in sent]
+            ids = [client.send("decide", each) for each in requests[start : start + AT_ONCE]]
+            sent()
+            results: dict[Any, Json] = {}
+            while len(results) < len(ids):
+                message = client.receive()
+                progress = message.get("params", {})
+                if progress.get("phase") == "questions" and progress["done"] < progress["total"]:
+                    read()
+                elif "id" in message:
+                    results[message["id"]] = message["result"]
+            found += [results[each]["answers"] for each in ids]
     return found
 
 
@@ -106,9 +122,9 @@ def test_reproducible_decisions_are_the_same_to_the_last_bit_wherever_they_run(
         alone = [client.result("decide", each)["answers"] for each in requests]
         with streams(deciding):
             assert answers(deciding, requests) == alone, "beside streams"
-            # Urgent requests take the sequence that the streams leave.
-            parked = [each | {"priority": "throughput", "cache_salt": "parked"} for each in requests]
-            assert answers(deciding, parked, lambda: urgent(client)) == alone, "parked"
+            # Urgent requests take the sequence that the streams leave, between the questions of whoever has it.
+            parked = [each | {"priority": "throughput", "cache_salt": "parked", "progress": True} for each in requests]
+            assert answers(deciding, parked, read=lambda: urgent(client)) == alone, "parked"
             engine = engine_of(deciding)
             assert engine["restored_tokens"] + engine["recomputed_tokens"] > 0
     with deciding.connect() as client:
@@ -149,6 +165,5 @@ def test_renaming_reordering_and_adding_questions_changes_no_bit_of_a_reproducib
 
 
 def urgent(client: RawClient) -> None:
-    """Run urgent requests, for which others are parked."""
-    for _ in range(3):
-        client.result("infer", {"prompt": "Urgent", "max_tokens": 2, "ignore_eos": True})
+    """Run an urgent request, for which another one is parked."""
+    client.result("infer", {"prompt": "Urgent", "max_tokens": 2, "ignore_eos": True})
