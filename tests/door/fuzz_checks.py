@@ -40,8 +40,9 @@ def valid_bodies_are_not_refused_by_their_form(ctx: Any, response: Any, case: An
     generated = case.meta and case.meta.generation.mode.is_positive
     if not generated or response.status_code not in (400, 422):
         return
-    error = response.json().get("error")
-    named = isinstance(error, dict) and error.get("param")
+    error, detail = response.json().get("error"), response.json().get("detail")
+    named: object = isinstance(error, dict) and error.get("param") is not None
+    named = named or (isinstance(detail, list) and len(detail[0]["loc"]) > 1)
     message = message_of(response.json())
     named = named or re.match(r"[\w.\[\]]+: ", message) or _OF_VALUES.search(message)
     assert named, f"a valid body is refused without the member at fault: {message}"

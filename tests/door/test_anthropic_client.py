@@ -99,7 +99,7 @@ def test_models_have_every_member_that_the_official_type_requires(client: Any) -
 
 def test_errors_are_those_of_the_client(client: Any) -> None:
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.create(model="other", max_tokens=9, messages=QUESTION)
+        client.models.retrieve("other")
     long = [{"role": "user", "content": "word " * 6000}]
     with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
         client.messages.create(model="guide", max_tokens=9, messages=long)

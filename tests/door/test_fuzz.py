@@ -32,6 +32,11 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/generate": {"model": "guide", "prompt": "Hi"},
     "/api/embed": {"model": "guide", "input": "Hi"},
     "/api/embeddings": {"model": "guide", "prompt": "Hi"},
+    "/tokenize": {"content": "Hi"},
+    "/detokenize": {"tokens": [1]},
+    "/apply-template": {"messages": [{"role": "user", "content": "Hi"}]},
+    "/v1/chat/completions/input_tokens": {"messages": [{"role": "user", "content": "Hi"}]},
+    "/v1/responses/input_tokens": {"input": "Hi"},
 }
 KINDS = {each.path: each.body for each in ENDPOINTS if each.body is not None}
 # Words of the dialects make random values go further than the first check.

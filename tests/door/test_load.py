@@ -126,13 +126,13 @@ def test_streams_of_a_killed_daemon_end_with_an_error_and_its_successor_serves(
         small.kill()
         with pytest.raises(openai.APIError, match="lost"):
             list(chunks)
+        hello: dict[str, Any] = {"model": "guide", "messages": conversation("Hello"), "max_tokens": 2}
         with pytest.raises(openai.InternalServerError) as caught:
-            client.models.list()
+            client.chat.completions.create(**hello)
         assert caught.value.status_code == 503
         successor = Daemon(folder, "--capacity", "2").ready()
         try:
-            answer = client.chat.completions.create(model="guide", messages=conversation("Hello"), max_tokens=2)
-            assert answer.choices[0].message.content
+            assert client.chat.completions.create(**hello).choices[0].message.content
         finally:
             successor.stop()
 

@@ -46,10 +46,10 @@ def _parts(content_type: str, body: bytes) -> dict[str, bytes]:
         if not isinstance(name, str):
             raise _wrong("a part of the form has no name: give `Content-Disposition: form-data; name=...`")
         if name in found:
-            raise _wrong(f"the form has the part `{name}` twice: send it once")
+            raise _wrong(f"the form has the part `{name}` twice: send it once", name)
         found[name] = content
     return found
 
 
-def _wrong(why: str) -> Problem:
-    return Problem(400, "invalid_form", why)
+def _wrong(why: str, part: str | None = None) -> Problem:
+    return Problem(400, "invalid_form", why, param=part)
