@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -59,20 +58,8 @@ class RelayLimits(Struct, frozen=True, kw_only=True):
     end_s: float = 1.0
 
 
-class Process(Protocol):
-    """An engine process."""
-
-    async def wait(self) -> int:
-        """Return its exit status."""
-        ...
-
-    def kill(self) -> None:
-        """End it; raises ProcessLookupError if it is gone."""
-        ...
-
-
 # Starts an engine that has one end of a socket.
-Spawn = Callable[[socket.socket], Awaitable[Process]]
+Spawn = Callable[[socket.socket], Awaitable[asyncio.subprocess.Process]]
 
 
 class Relay:
@@ -152,7 +139,7 @@ class Relay:
                 writer.close()
             await asyncio.wait_for(writer.wait_closed(), self._limits.end_s)
 
-    async def _end(self, process: Process) -> int:
+    async def _end(self, process: asyncio.subprocess.Process) -> int:
         try:
             return await asyncio.wait_for(process.wait(), self._limits.end_s)
         except TimeoutError:

@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
             # An answer that is given at once is written at once, not at the end of this turn of the loop.
             self._outbound.corked = True
             if self.work(first):
-                self._context.fair_queue.join(self)
+                self._context.fair_queue.join(self.work)
             self._outbound.flush()
 
     def eof_received(self) -> bool:
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
         if self._awaits_reader and not self._outbound.full:
             self._awaits_reader = False
             if self.work():
-                self._context.fair_queue.join(self)
+                self._context.fair_queue.join(self.work)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all requests of the client."""

@@ -4,18 +4,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
 # Frames are carried out for this long in a turn of the event loop; other work is delayed by no more than that.
 _SLICE_S = 0.002
-
-
-class FrameSource(Protocol):
-    """A connection with frames to carry out."""
-
-    def work(self) -> bool:
-        """Carry out one frame; return whether more wait. Never raises."""
-        ...
 
 
 class FairQueue:
@@ -23,13 +14,13 @@ class FairQueue:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._sources: deque[FrameSource] = deque()  # those with frames, the next one first
+        self._sources: deque[Callable[[], bool]] = deque()  # the next one first
 
     def __repr__(self) -> str:
         return f"<FairQueue sources={len(self._sources)}>"
 
-    def join(self, source: FrameSource) -> None:
-        """Add a source, until it has no frames left."""
+    def join(self, source: Callable[[], bool]) -> None:
+        """Add a source, which carries out a frame, never raises, and returns whether more wait, until none does."""
         self._sources.append(source)
         if len(self._sources) == 1:
             asyncio.get_running_loop().call_soon(self._turn)
@@ -37,7 +28,7 @@ class FairQueue:
     def _turn(self) -> None:
         until = self._clock() + _SLICE_S
         while self._sources:
-            if self._sources[0].work():
+            if self._sources[0]():
                 self._sources.rotate(-1)
             else:
                 self._sources.popleft()

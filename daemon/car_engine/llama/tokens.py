@@ -9,8 +9,7 @@ from llama_cpp import llama_cpp as binding
 
 from car_base.ipc.refusal import Refusal
 from car_engine.llama.model import LlamaModel
-from car_engine.prompt.fill_prompt import FillTokens
-from car_engine.prompt.rerank_prompt import Separators
+from car_engine.prompt.vocabulary import FillTokens, Separators
 
 # Some pre-tokenizers match with regular expressions that recurse for each character of a match, 300 to 500 bytes of
 # stack each. Every match ends at the latest where one of these runs ends.

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from msgspec.structs import replace
 
@@ -30,29 +30,11 @@ from car_engine.prompt.chat_parts import digests
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decisions import DecisionPreparer
-from car_engine.prompt.fill_prompt import FillTokens, FillVocabulary, fill_prompt
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
 from car_engine.prompt.text_inputs import TextInputs
+from car_engine.prompt.vocabulary import FillTokens, PromptVocabulary
 from car_protocol.sampling import Sampling
-
-
-class Tokenizer(FillVocabulary, Protocol):
-    """The vocabulary of a model."""
-
-    @property
-    def fill(self) -> FillTokens | None:
-        """The tokens around a gap to fill; None for a model that fills none."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of tokens in the vocabulary."""
-        ...
-
-    def detokenize(self, tokens: list[int], *, special: bool) -> str:
-        """Write tokens out."""
-        ...
 
 
 class TokenizerThread:
@@ -117,7 +99,7 @@ class Preparer:
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
+        tokenizer: PromptVocabulary,
         conversations: Conversations,
         constraints: OutputConstraints,
         texts: TextInputs,
@@ -234,3 +216,14 @@ class Preparer:
     def _check_vocabulary(self, tokens: list[int]) -> None:
         if any(token >= self._tokenizer.size for token in tokens):
             raise Refusal("invalid_params", param="tokens")
+
+
+def fill_prompt(
+    vocabulary: PromptVocabulary, fill: FillTokens, prefix: str, suffix: str, *, parse_special: bool
+) -> list[int]:
+    """Return the prompt whose answer stands between two texts: the prefix first, as such models are trained most."""
+    before, after = (
+        vocabulary.tokenize(text, add_special=False, parse_special=parse_special) for text in (prefix, suffix)
+    )
+    begin = [vocabulary.begin] if vocabulary.adds_begin else []
+    return [*begin, fill.prefix, *before, fill.suffix, *after, fill.middle]

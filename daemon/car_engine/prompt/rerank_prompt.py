@@ -1,43 +1,17 @@
 """A query and a document as one input of a model that ranks."""
 
 import re
-from typing import NamedTuple, Protocol
 
 from car_engine.prompt.special_token_escaper import SpecialTokenEscaper
+from car_engine.prompt.vocabulary import PromptVocabulary
 
 _PLACE = re.compile(r"\{(query|document)\}")
-
-
-class Separators(NamedTuple):
-    """The tokens before the query, between query and document, and after the document."""
-
-    start: list[int]
-    middle: list[int]
-    end: list[int]
-
-
-class RankVocabulary(Protocol):
-    """The tokens of a model that ranks."""
-
-    @property
-    def specials(self) -> list[str]:
-        """The texts of all control tokens."""
-        ...
-
-    @property
-    def separators(self) -> Separators:
-        """The tokens around a query and a document."""
-        ...
-
-    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Cut text into tokens."""
-        ...
 
 
 class RerankPrompt:
     """Builds inputs by the model's template, or with its separators if it has no template."""
 
-    def __init__(self, template: str | None, vocabulary: RankVocabulary) -> None:
+    def __init__(self, template: str | None, vocabulary: PromptVocabulary) -> None:
         self._vocabulary = vocabulary
         self._template = template
         self._escaper = SpecialTokenEscaper(vocabulary.specials, ())

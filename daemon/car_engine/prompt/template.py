@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from car_base.ipc.frames import Chat
 from car_base.ipc.refusal import Refusal
@@ -13,40 +13,9 @@ from car_engine.child.frames import Answer, Invalid, Job, Opened, OpenTemplate, 
 from car_engine.output.format import detect
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.image_prompt import ImagePrompt, Slot, split_at_markers
+from car_engine.prompt.vocabulary import PromptVocabulary
 
 _UNLIMITED = ContextLimit(sys.maxsize, 1)
-
-
-class ChatVocabulary(Protocol):
-    """The tokens of a model."""
-
-    @property
-    def specials(self) -> list[str]:
-        """The texts of all control tokens."""
-        ...
-
-    @property
-    def begin(self) -> int:
-        """The token that begins a text."""
-        ...
-
-    @property
-    def adds_begin(self) -> bool:
-        """True if every text has to begin with it."""
-        ...
-
-    @property
-    def end(self) -> int:
-        """The token that ends a turn; -1 for none."""
-        ...
-
-    def text_of(self, token: int) -> str:
-        """Return a token's text, also a control token's; empty for -1."""
-        ...
-
-    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Cut text into tokens."""
-        ...
 
 
 class InvalidTemplate(Exception):
@@ -77,7 +46,7 @@ class ChatTemplate:
     def __init__(
         self,
         source: str,
-        vocabulary: ChatVocabulary,
+        vocabulary: PromptVocabulary,
         ask: Callable[[Job], Answer],
         style: ToolStyle | None = None,
         tags: Tags | None = None,

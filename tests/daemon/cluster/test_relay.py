@@ -24,7 +24,7 @@ LIMITS = RelayLimits(connect_s=5.0, cut_s=0.3, memory_s=0.05, end_s=0.2)
 MANY = 200
 
 
-class FakeEngine:
+class FakeEngine(asyncio.subprocess.Process):
     """An engine behind a relay: the test writes to its socket and reads from it."""
 
     def __init__(self) -> None:

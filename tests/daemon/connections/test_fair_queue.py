@@ -15,7 +15,7 @@ class Clock:
         return self.now
 
 
-class Source:
+class Frames:
     """Has a number of frames that each take some time."""
 
     def __init__(self, name: str, frames: int, clock: Clock, log: list[str], seconds: float = 0.0) -> None:
@@ -25,7 +25,7 @@ class Source:
         self.log = log
         self.seconds = seconds
 
-    def work(self) -> bool:
+    def __call__(self) -> bool:
         self.frames -= 1
         self.clock.now += self.seconds
         self.log.append(self.name)
@@ -40,7 +40,7 @@ def played(*sources: tuple[str, int], seconds: float = 0.0, turns: int = 3) -> l
     async def play() -> None:
         queue = FairQueue(clock)
         for name, frames in sources:
-            queue.join(Source(name, frames, clock, log, seconds))
+            queue.join(Frames(name, frames, clock, log, seconds))
         for _ in range(turns):
             await asyncio.sleep(0)
             log.append("|")
@@ -68,7 +68,7 @@ def test_a_source_that_is_done_may_join_again() -> None:
     async def play() -> None:
         queue = FairQueue(clock)
         for _ in range(2):
-            queue.join(Source("a", 1, clock, log))
+            queue.join(Frames("a", 1, clock, log))
             await asyncio.sleep(0)
 
     asyncio.run(play())
@@ -77,7 +77,7 @@ def test_a_source_that_is_done_may_join_again() -> None:
 
 async def test_a_queue_shows_how_many_sources_have_frames() -> None:
     queue = FairQueue()
-    queue.join(Source("a", 1, Clock(), []))
+    queue.join(Frames("a", 1, Clock(), []))
     assert repr(queue) == "<FairQueue sources=1>"
     await asyncio.sleep(0)
     assert repr(queue) == "<FairQueue sources=0>"

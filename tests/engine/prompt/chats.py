@@ -12,7 +12,8 @@ from typing import Any, Literal
 from car_base.ipc.frames import Chat
 from car_engine.preparation import Preparation
 from car_engine.prompt.rendering.environment import local_now
-from car_engine.prompt.template import ChatTemplate, ChatVocabulary
+from car_engine.prompt.template import ChatTemplate
+from car_engine.prompt.vocabulary import PromptVocabulary
 from car_protocol.conversation import Function, FunctionCall, Message, Tool, ToolCall
 from tests.engine.prompt.fakes import FakeVocabulary
 
@@ -45,7 +46,7 @@ FAMILIES = list(_VOCABULARIES)
 WITH_TOOLS: list[Family] = ["llama3", "mistral", "phi4", "qwen3", "deepseek_r1"]
 
 
-def opened(source: str, vocabulary: ChatVocabulary, now: Callable[[], datetime] = local_now) -> ChatTemplate:
+def opened(source: str, vocabulary: PromptVocabulary, now: Callable[[], datetime] = local_now) -> ChatTemplate:
     """Return a template that is rendered in this process, as a child renders it."""
     return ChatTemplate(source, vocabulary, Preparation(now).answer)
 

@@ -3,11 +3,16 @@
 import re
 from collections.abc import Sequence
 
+from car_engine.prompt.vocabulary import FillTokens, Separators
+
 
 class FakeVocabulary:
     """Tokens below 256 are bytes, those above are the control tokens."""
 
     def __init__(self, specials: Sequence[str], *, begin: str = "", end: str = "", adds_begin: bool = False) -> None:
+        self.size = 256 + len(specials)
+        self.fill: FillTokens | None = None
+        self.separators = Separators([], [], [])
         self.specials = list(specials)
         self.begin = self._token(begin)
         self.end = self._token(end)
@@ -28,6 +33,10 @@ class FakeVocabulary:
         for piece in self._special.split(text):
             tokens += [self._token(piece)] if piece in self.specials else piece.encode()
         return tokens
+
+    def detokenize(self, tokens: list[int], *, special: bool) -> str:
+        """Write tokens out, control tokens if `special`."""
+        return self.written(tokens if special else [token for token in tokens if token < 256])
 
     def written(self, tokens: Sequence[int]) -> str:
         """Write tokens out, control tokens as their texts."""

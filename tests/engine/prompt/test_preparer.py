@@ -42,32 +42,32 @@ from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decisions import DecisionPreparer, DecisionWay
-from car_engine.prompt.fill_prompt import FillTokens
 from car_engine.prompt.image_prompt import Counts, ImagePrompt
 from car_engine.prompt.job_progress import Clock, JobProgress, thread_clock
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob
 from car_engine.prompt.preparer import Preparer, TokenizerThread
 from car_engine.prompt.template import Rendered
 from car_engine.prompt.text_inputs import TextInputs
+from car_engine.prompt.vocabulary import FillTokens
 from car_protocol.conversation import Function, ImagePart, Message, NamedTool, TextPart, Tool, ToolChoice
 from car_protocol.infer import PromptParams
 from car_protocol.sampling import Dry, Sampling
 from tests.engine.images.pictures import png
 from tests.engine.prompt.chats import chat, user
+from tests.engine.prompt.fakes import FakeVocabulary
 
 OWNER = 1000
 CONTEXT = 32
 
 
-class FakeTokenizer:
+class FakeTokenizer(FakeVocabulary):
     """One token a byte; with `adds_begin` token 0 goes first."""
 
-    size = 256
     longest_piece = 2
 
     def __init__(self, *, adds_begin: bool = True, begin: int = 0, fill: FillTokens | None = None) -> None:
+        super().__init__([], adds_begin=adds_begin)
         self.begin = begin
-        self.adds_begin = adds_begin
         self.fill = fill
         self.parsed: list[bool] = []
 

@@ -4,29 +4,13 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from car_client.async_client import AsyncClient
 from car_client.carctl.bench.completions import CompletionServer, LoadError, is_url
 from car_client.carctl.bench.figures import Figures, TimedAnswer, summary
 from car_client.carctl.bench.workload import PlannedRequest, Workload
 from car_client.carctl.launch.apps import KEY_VARIABLE
-
-
-class Target(Protocol):
-    """A connection to the daemon, or another server: it answers requests."""
-
-    async def stream(self, params: Mapping[str, Any], started: asyncio.Event | None = None) -> TimedAnswer:
-        """Send params of `infer_stream` and return the timed answer; `started` is set with its first piece."""
-        ...
-
-    async def whole(self, params: Mapping[str, Any]) -> TimedAnswer:
-        """Send params of `embed` or `decide`; the answer has one piece and no tokens."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close the connection."""
-        ...
 
 
 class LoadedDaemon:
@@ -68,6 +52,10 @@ class LoadedDaemon:
     async def aclose(self) -> None:
         """Close the connection."""
         await self._client.aclose()
+
+
+# A connection that answers requests: to the daemon, or to another server.
+Target = LoadedDaemon | CompletionServer
 
 
 async def connect(address: str, options: dict[str, Any]) -> Target:

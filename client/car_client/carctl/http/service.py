@@ -6,7 +6,6 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from car_client.carctl.service import units
 from car_client.carctl.service.steps import Steps
@@ -18,19 +17,7 @@ SERVICE = "card-http.service"
 LABEL = "io.card.http"
 
 
-class DoorManager(Protocol):
-    """A service manager that can run the door."""
-
-    def enable(self, command: Path, addresses: Sequence[Address]) -> None:
-        """Install the service of `card-http` at `command` and start it; a second call changes nothing."""
-        ...
-
-    def disable(self) -> None:
-        """Stop the service and remove its files."""
-        ...
-
-
-def manager_of(steps: Steps) -> DoorManager | None:
+def manager_of(steps: Steps) -> "DoorUnits | DoorAgent | None":
     """Return the service manager of this platform; None if no service of a user can run."""
     if sys.platform == "darwin":
         return DoorAgent(steps)

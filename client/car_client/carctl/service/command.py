@@ -6,46 +6,14 @@ import sysconfig
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from car_client.carctl.service.launchd import Agent
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.service.systemd import SystemUnits, UserUnits
 from car_client.client import Client
 
-
-class Manager(Protocol):
-    """A service manager that can run the daemon."""
-
-    @property
-    def installed(self) -> bool:
-        """Whether the service's files are there."""
-        ...
-
-    def start(self) -> None:
-        """Start the installed service."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the installed service; it starts again by itself at the next login or start of the machine."""
-        ...
-
-    def install(self, card: Path) -> None:
-        """Install the service and start it; a second call changes nothing."""
-        ...
-
-    def uninstall(self) -> None:
-        """Stop the service and remove its files."""
-        ...
-
-    def status(self) -> None:
-        """Show the state of the service."""
-        ...
-
-    def logs(self, lines: int, *, follow: bool) -> None:
-        """Show the daemon's log."""
-        ...
-
+# A service manager that can run the daemon.
+Manager = Agent | UserUnits | SystemUnits
 
 ACTIONS: dict[str, Callable[[Manager, Namespace], None]] = {
     "install": lambda manager, _: manager.install(card_command()),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from car_client.carctl.terminal.text import bytes_text, is_terminal, one_line
 
@@ -12,24 +12,8 @@ if TYPE_CHECKING:
 _STEP_PERCENT = 10
 
 
-class ByteProgress(Protocol):
-    """Shows the progress of files, one after the other."""
-
-    def begin(self, name: str, done: int, size: int) -> None:
-        """Show a new file, of whose `size` bytes `done` are there."""
-        ...
-
-    def update(self, done: int) -> None:
-        """Show the number of bytes that are there."""
-        ...
-
-    def note(self, line: str) -> None:
-        """Show a line of text."""
-        ...
-
-
 class Lines:
-    """Prints a line for each file, and for each tenth of it."""
+    """Prints a line for each file, one after the other, and for each tenth of it."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -77,6 +61,10 @@ class Bars:
     def note(self, line: str) -> None:
         """Print a line above the bars."""
         self._rich.console.print(one_line(line))
+
+
+# Shows the progress of files: `size` bytes, of which `done` are there.
+ByteProgress = Lines | Bars
 
 
 @contextmanager

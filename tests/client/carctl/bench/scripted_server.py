@@ -6,6 +6,7 @@ from typing import Any
 
 from car_client.carctl.bench.completions import LoadError
 from car_client.carctl.bench.figures import TimedAnswer
+from car_client.carctl.bench.generator import LoadedDaemon
 from tests.client.carctl.bench.virtual_time import now
 
 
@@ -53,7 +54,7 @@ class ScriptedServer:
         return TimedAnswer(sent_at, times, tokens, 10, None, 3, "words of an answer")
 
 
-class ScriptedTarget:
+class ScriptedTarget(LoadedDaemon):
     """One connection, with the label of its app."""
 
     def __init__(self, server: ScriptedServer, label: str) -> None:
