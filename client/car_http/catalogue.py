@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from car_client.errors import CardError, ProtocolError
-from car_client.results import Model
+from car_client.results import Model, ModelDetails
 from car_http.daemon.pool import DaemonPool
+from car_protocol.models import ModelFile
 
 _FRESH_S = 2.0
 
@@ -26,6 +27,7 @@ class Catalogue:
         self._models: list[Model] = []
         self._until = 0.0  # when the entries are read again
         self._lock = asyncio.Lock()
+        self._files: dict[tuple[str, int | None], ModelFile | None] = {}  # by path and size, which change with a file
 
     async def models(self) -> list[Model]:
         """Return the entries, the default one first; raises CardError."""
@@ -48,6 +50,15 @@ class Catalogue:
         if not models:
             raise ProtocolError("the daemon lists no models, and a daemon has one at least")
         return next((each for each in models if each.default), models[0])
+
+    async def files(self) -> dict[str, ModelFile | None]:
+        """Return the facts of the entries' files by name, None if a file cannot be read; raises CardError."""
+        places = {model.name: (model.path, model.size_bytes) for model in await self.models()}
+        self._files = {place: file for place, file in self._files.items() if place in places.values()}
+        for name, place in places.items():
+            if place not in self._files:
+                self._files[place] = (await self._pool.result_as(ModelDetails, "models/show", {"model": name})).file
+        return {name: self._files.get(place) for name, place in places.items()}
 
     def forget(self) -> None:
         """Read the entries again at the next call."""

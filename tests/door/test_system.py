@@ -183,15 +183,6 @@ async def test_the_doors_own_figures_name_no_path_that_a_client_chose(offline: O
     assert "card_http_in_flight 1" in text
 
 
-async def test_properties_are_those_of_llama_server(offline: OfflineDoor, fake: FakeDaemon) -> None:
-    fake.answers["models/list"] = {"models": [model(can=("chat", "tools", "images"))]}
-    props = (await offline.get("/props")).json
-    assert props["default_generation_settings"]["n_ctx"] == model()["context_tokens"]
-    assert props["modalities"]["vision"]
-    assert props["chat_template_caps"]["supports_tools"]
-    assert (await offline.get("/props?model=other")).status == 404
-
-
 async def test_documents_are_ranked(offline: OfflineDoor, fake: FakeDaemon) -> None:
     body = {"model": "guide", "query": "q", "documents": ["a", {"text": "b"}], "top_n": 9, "return_documents": True}
     results = (await offline.post("/v1/rerank", body)).json["results"]

@@ -148,5 +148,11 @@ _MESSAGES = Dialect("/v1/messages", AnthropicError, anthropic_error, {429: 529})
 _DECISIONS = [
     Dialect(prefix, SystemOneError, systemone_error, {400: 422}) for prefix in ("/v1/systemone", "/systemone")
 ]
-_DIALECTS = (_MESSAGES, Dialect("/api/", OllamaError, ollama_error), *_DECISIONS)
+# LM Studio's paths are below Ollama's.
+_DIALECTS = (
+    _MESSAGES,
+    Dialect("/api/v0/", OpenAIError, openai_error),
+    Dialect("/api/", OllamaError, ollama_error),
+    *_DECISIONS,
+)
 _OPENAI = Dialect("", OpenAIError, openai_error)

@@ -56,13 +56,13 @@ _SAME = (
     "repeat_last_n",
     "presence_penalty",
     "frequency_penalty",
-    "logit_bias",
     "ignore_eos",
     "cache_prompt",
     "return_tokens",
 )
 _MOST_SEED = 2**32 - 2
 _OFF = "none"
+_FORBIDDEN = -100.0  # the least bias, beside which no token is drawn
 
 
 class Sampled(Struct, kw_only=True):
@@ -90,7 +90,9 @@ class Sampled(Struct, kw_only=True):
     repeat_last_n: int | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[
+        dict[str, float] | list[list[Any]] | None, note("by token id; llama-server's: a list of [id, bias]")
+    ] = None
     ignore_eos: bool | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
@@ -198,6 +200,7 @@ def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
     params = same_named(request, _SAME) | top_k_params(request.top_k)
     params |= given(
         model=request.model or None,
+        logit_bias=_biases(request.logit_bias),
         json_schema=request.json_schema,
         grammar=request.grammar or None,
         max_tokens=_length(request.max_tokens if request.max_tokens is not None else request.n_predict),
@@ -221,6 +224,16 @@ def response_params(form: Form | None, param: str) -> dict[str, Any]:
         raise bad(param, "give {type: text}, {type: json_object} or {type: json_schema} with a schema")
     # Without `strict` OpenAI takes keywords that it cannot enforce.
     return {"json_schema": schema, "lenient": not named.strict}
+
+
+def _biases(biases: dict[str, float] | list[list[Any]] | None) -> dict[str, float] | None:
+    """Return what is added to logits by token id, of which `false` forbids a token; raises Problem."""
+    if not isinstance(biases, list):
+        return biases
+    for place, each in enumerate(biases):
+        if len(each) != 2 or type(each[0]) is not int or not (each[1] is False or type(each[1]) in (int, float)):
+            raise bad(f"logit_bias[{place}]", "give [token id, bias] or [token id, false]: /tokenize has the ids")
+    return {str(token): _FORBIDDEN if bias is False else bias for token, bias in biases}
 
 
 def _length(figure: int | None) -> int | None:

@@ -16,6 +16,7 @@ from car_http.dialects.openai_parts import (
     chat_logprobs,
     finish_reason,
     new_id,
+    progress_object,
     usage_object,
 )
 from car_http.problems import Problem
@@ -61,8 +62,7 @@ class ChatWriter:
         """Return a comment, and llama-server's object if the request has `return_progress`."""
         shown = sse.comment(progress)
         if self._progress and progress.phase == "prefill":
-            numbers = {"total": progress.total, "cache": progress.cached or 0, "processed": progress.done, "time_ms": 0}
-            shown += sse.data(self._object([_EMPTY]) | {"prompt_progress": numbers})
+            shown += sse.data(self._object([_EMPTY]) | {"prompt_progress": progress_object(progress)})
         return shown
 
     def alive(self) -> bytes:

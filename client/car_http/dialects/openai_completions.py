@@ -1,16 +1,17 @@
 """`POST /v1/completions`, with `suffix` for editors and several prompts a request."""
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeGuard, TypeVar
 
 from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, as_sent, given, own_params, packed, refuse
+from car_http.dialects.common import Caller, Names, as_sent, given, own_params, packed, refuse
 from car_http.dialects.errors import encoded, openai_error
-from car_http.dialects.job import SSE, Job
+from car_http.dialects.job import SSE, Job, Writer
 from car_http.dialects.openai_chat import NAMES, Sampled, sampled_params
 from car_http.dialects.openai_parts import (
     answers_of,
@@ -24,6 +25,7 @@ from car_http.dialects.openai_parts import (
 from car_http.problems import Problem, bad
 from car_protocol.answer import Progress
 
+W = TypeVar("W", bound=Writer)
 MOST_PROMPTS = 2048  # OpenAI's
 _REFUSED = {"best_of": "answers are not ranked: send n requests of 1"}
 
@@ -39,63 +41,80 @@ class CompletionRequest(Sampled, kw_only=True):
 
 
 class Prompts(Struct, frozen=True):
-    """The params and the writer of each prompt of a request, whose `members` they come from."""
+    """The params of each prompt of a request, whose `members` they come from, and the writer of all answers."""
 
     params: list[dict[str, Any]]
-    writers: "list[CompletionWriter]"
     members: Mapping[str, str]
-
-    def whole(self, answers: Sequence[Answer]) -> bytes:
-        """Return the answers as one `text_completion`, in the order of the prompts."""
-        shapes = [writer.shape(answer) for writer, answer in zip(self.writers, answers, strict=True)]
-        choices = [choice for shape in shapes for choice in shape["choices"]]
-        together = {
-            "choices": [choice | {"index": index} for index, choice in enumerate(choices)],
-            "usage": usage_object(usage_of([answer.usage for answer in answers])),
-            "card": {"prompts": [shape["card"] for shape in shapes]},
-        }
-        return sse.encode(shapes[0] | together)
+    whole: Callable[[Sequence[Answer]], bytes]
 
 
 def read(request: CompletionRequest, caller: Caller) -> Job | Prompts:
     """Translate a request; raises Problem."""
     if request.best_of not in (1, request.n):  # as many as are wanted are not ranked either
         refuse(request, _REFUSED)
-    members = as_sent(request, NAMES, caller)
+    return read_prompts(request, caller, NAMES, partial(_read_one, request, caller), _together)
+
+
+def read_prompts(
+    request: CompletionRequest,
+    caller: Caller,
+    names: Names,
+    read_one: Callable[[Any, int], tuple[dict[str, Any], W]],
+    together: Callable[[Sequence[W], Sequence[Answer]], bytes],
+) -> Job | Prompts:
+    """Translate the prompts of a request, each by `read_one` with its place; raises Problem."""
+    members = as_sent(request, names, caller)
     prompts = request.prompt if _are_several(request.prompt) else [request.prompt]
     if len(prompts) == 1:
-        params, writer = _read_one(request, caller, prompts[0])
+        params, writer = read_one(prompts[0], 0)
         return Job(params, request.streams, writer, members)
     if len(prompts) > MOST_PROMPTS:
         raise bad("prompt", f"{len(prompts)} prompts, at most {MOST_PROMPTS} a request: send them in several requests")
     if request.streams:
         raise bad("stream", "a stream answers one prompt: send the others in requests of their own")
-    read_each = [_read_one(request, caller, prompt) for prompt in prompts]
+    read_each = [read_one(prompt, place) for place, prompt in enumerate(prompts)]
     if "supersede" in read_each[0][0]:
         raise bad("card.supersede", "goes with one prompt: the prompts of one request would end each other")
-    return Prompts([packed(params) for params, _ in read_each], [writer for _, writer in read_each], members)
+    return Prompts(
+        [packed(params) for params, _ in read_each], members, partial(together, [each for _, each in read_each])
+    )
 
 
-def _read_one(request: CompletionRequest, caller: Caller, prompt: Any) -> "tuple[dict[str, Any], CompletionWriter]":
+def prompt_params(prompt: Any) -> dict[str, Any]:
+    """Return a prompt as the daemon takes it, a text or tokens; raises Problem."""
+    if isinstance(prompt, str):
+        return {"prompt": prompt}
+    if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
+        return {"tokens": prompt}
+    raise bad("prompt", "give a text, a list of tokens, or a list of either")
+
+
+def _read_one(
+    request: CompletionRequest, caller: Caller, prompt: Any, index: int
+) -> "tuple[dict[str, Any], CompletionWriter]":
     params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)
-    params |= _prompt(prompt, echo=bool(request.echo))
-    echoed = params.get("prompt", "") if request.echo else ""
+    params |= prompt_params(prompt)
+    if request.echo and "tokens" in params:
+        raise bad("echo", "goes with a prompt that is a text")
+    echoed = params["prompt"] if request.echo else ""
     writer = CompletionWriter(request.model or "", usage=request.wants_usage, echoed=echoed, answers=request.n or 1)
     return params | own_params(caller, request.card), writer
 
 
+def _together(writers: "Sequence[CompletionWriter]", answers: Sequence[Answer]) -> bytes:
+    """Return the answers as one `text_completion`, in the order of the prompts."""
+    shapes = [writer.shape(answer) for writer, answer in zip(writers, answers, strict=True)]
+    choices = [choice for shape in shapes for choice in shape["choices"]]
+    together = {
+        "choices": [choice | {"index": index} for index, choice in enumerate(choices)],
+        "usage": usage_object(usage_of([answer.usage for answer in answers])),
+        "card": {"prompts": [shape["card"] for shape in shapes]},
+    }
+    return sse.encode(shapes[0] | together)
+
+
 def _are_several(prompt: str | list[Any] | None) -> TypeGuard[list[Any]]:
     return isinstance(prompt, list) and bool(prompt) and all(isinstance(each, str | list) for each in prompt)
-
-
-def _prompt(prompt: Any, *, echo: bool) -> dict[str, Any]:
-    if isinstance(prompt, str):
-        return {"prompt": prompt}
-    if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
-        if echo:
-            raise bad("echo", "goes with a prompt that is a text")
-        return {"tokens": prompt}
-    raise bad("prompt", "give a text, a list of tokens, or a list of either")
 
 
 class CompletionWriter:

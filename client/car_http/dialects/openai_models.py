@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/props`: the daemon's entries as OpenAI, llama-server and vLLM show them."""
+"""`GET /v1/models`: the daemon's entries as OpenAI, llama-server and vLLM show them."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -55,21 +55,3 @@ def _named(model: Model, created: int) -> dict[str, Any]:
 
 # llama-server's names of states.
 _STATES = {"ready": "loaded", "draining": "loaded"}
-
-
-def props_object(model: Model) -> dict[str, Any]:
-    """Return llama-server's properties of one model."""
-    return {
-        "default_generation_settings": {"n_ctx": model.context_tokens, "params": {}},
-        "total_slots": model.capacity,
-        "model_alias": model.name,
-        "model_path": model.path,
-        "modalities": {"vision": "images" in model.can, "audio": "audio" in model.can},
-        "chat_template_caps": {
-            "supports_tools": "tools" in model.can,
-            "supports_tool_calls": "tools" in model.can,
-            "supports_parallel_tool_calls": "tools" in model.can,
-            "supports_system_role": "chat" in model.can,
-        },
-        "is_sleeping": model.state == "unloaded",
-    }

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from car_client.results import Answer, OneAnswer, ToolCallDelta
-from car_protocol.answer import Logprob, Usage
+from car_protocol.answer import Logprob, Progress, Usage
 
 PRIORITIES = {"flex": "throughput", "priority": "latency_critical"}
 _FLOOR = -9999.0
 _LEAST = -1000.0
+_MS_PER_S = 1000
 
 
 def new_id(prefix: str) -> str:
@@ -68,6 +69,27 @@ def card_object(answer: Answer, left_out: Sequence[str] = ()) -> dict[str, Any]:
     return shown
 
 
+def progress_object(progress: Progress) -> dict[str, Any]:
+    """Return how much of the prompt was read, as llama-server shows it."""
+    return {"total": progress.total, "cache": progress.cached or 0, "processed": progress.done, "time_ms": 0}
+
+
+def timings_object(answer: Answer) -> dict[str, Any]:
+    """Return the times of the prompt and of the answer as llama-server shows them."""
+    usage, timings = answer.usage, answer.timings
+    shown = {"cache_n": usage.cached_tokens}
+    return (
+        shown
+        | _rate("prompt", usage.prompt_tokens - usage.cached_tokens, timings.prefill_ms)
+        | _rate("predicted", usage.completion_tokens, timings.decode_ms)
+    )
+
+
+def _rate(part: str, tokens: int, ms: float) -> dict[str, Any]:
+    each, per_s = (ms / tokens if tokens else 0.0), (tokens * _MS_PER_S / ms if ms else 0.0)
+    return {f"{part}_n": tokens, f"{part}_ms": ms, f"{part}_per_token_ms": each, f"{part}_per_second": per_s}
+
+
 def chat_logprobs(logprobs: Sequence[Logprob] | None) -> dict[str, Any] | None:
     """Return log-probabilities as chat has them."""
     if logprobs is None:
@@ -93,16 +115,16 @@ def completion_logprobs(logprobs: Sequence[Logprob] | None, start: int = 0) -> d
         start += len(each.text)
     return {
         "tokens": [each.text for each in logprobs],
-        "token_logprobs": [_bounded(each.logprob) for each in logprobs],
-        "top_logprobs": [{top.text: _bounded(top.logprob) for top in each.top} for each in logprobs],
+        "token_logprobs": [bounded(each.logprob) for each in logprobs],
+        "top_logprobs": [{top.text: bounded(top.logprob) for top in each.top} for each in logprobs],
         "text_offset": offsets,
     }
 
 
 def _choice(text: str, logprob: float) -> dict[str, Any]:
-    return {"token": text, "logprob": _bounded(logprob), "bytes": list(text.encode())}
+    return {"token": text, "logprob": bounded(logprob), "bytes": list(text.encode())}
 
 
-def _bounded(logprob: float) -> float:
+def bounded(logprob: float) -> float:
     """Return OpenAI's figure for a probability of 0 in place of card's."""
     return _FLOOR if logprob <= _LEAST else logprob

@@ -1,20 +1,31 @@
 """OpenAI's endpoints."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from car_client.results import Answer, Model
 from car_http.answering import timing_headers
-from car_http.dialects import openai_completions, openai_embeddings, openai_models
+from car_http.dialects import openai_embeddings, openai_models
 from car_http.dialects import transcriptions as transcribing
 from car_http.dialects.anthropic.requests import is_claude
-from car_http.dialects.openai_completions import CompletionRequest, Prompts
+from car_http.dialects.common import Caller
+from car_http.dialects.job import Job
+from car_http.dialects.openai_completions import Prompts
 from car_http.dialects.openai_embeddings import EmbeddingsRequest
 from car_http.dialects.transcriptions import TranscriptionRequest
-from car_http.endpoints.context import DoorContext, answer_job, caller_of, embedded, fit_to_model, named_as_sent
+from car_http.endpoints.context import (
+    DoorContext,
+    Handler,
+    R,
+    answer_job,
+    caller_of,
+    embedded,
+    fit_to_model,
+    named_as_sent,
+)
 from car_http.endpoints.system import TEXT
 from car_http.exchange import Exchange
 from car_http.problems import Problem
@@ -23,19 +34,23 @@ from car_http.problems import Problem
 _AT_ONCE = 16
 
 
-async def completions(door: DoorContext, exchange: Exchange, request: CompletionRequest) -> None:
-    """Answer `POST /v1/completions`; each of several prompts is a request of its own to the daemon."""
-    job = openai_completions.read(request, caller_of(exchange))
-    del request  # its values are packed in the job
-    if not isinstance(job, Prompts):
-        await answer_job(door, exchange, job)
-        return
-    with named_as_sent(job.members):
-        for params in job.params:
-            await fit_to_model(door, params)
-        answers = await exchange.while_connected(_answers(door, job.params))
-    longest_queued = max(answers, key=lambda answer: answer.timings.queue_ms)
-    await exchange.respond(job.whole(answers), headers=timing_headers(longest_queued))
+def completing(read: Callable[[R, Caller], Job | Prompts]) -> Handler[R]:
+    """Return the handler that answers completions; each of several prompts is a request of its own to the daemon."""
+
+    async def handle(door: DoorContext, exchange: Exchange, request: R) -> None:
+        job = read(request, caller_of(exchange))
+        del request  # its values are packed in the job
+        if not isinstance(job, Prompts):
+            await answer_job(door, exchange, job)
+            return
+        with named_as_sent(job.members):
+            for params in job.params:
+                await fit_to_model(door, params)
+            answers = await exchange.while_connected(_answers(door, job.params))
+        longest_queued = max(answers, key=lambda answer: answer.timings.queue_ms)
+        await exchange.respond(job.whole(answers), headers=timing_headers(longest_queued))
+
+    return handle
 
 
 async def _answers(door: DoorContext, each: Sequence[Mapping[str, Any]]) -> list[Answer]:
@@ -93,12 +108,6 @@ async def model(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     found = await _named(door, exchange.path["name"], anthropic=exchange.head.anthropic)
     shown = openai_models.model_object(found, door.metrics.started, anthropic=exchange.head.anthropic)
     await exchange.respond(msgspec.json.encode(shown))
-
-
-async def props(door: DoorContext, exchange: Exchange, nothing: None) -> None:
-    """Answer llama-server's `GET /props`."""
-    found = await door.model(exchange.query("model"))
-    await exchange.respond(msgspec.json.encode(openai_models.props_object(found)))
 
 
 async def _named(door: DoorContext, name: str, *, anthropic: bool) -> Model:

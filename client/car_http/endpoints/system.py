@@ -13,7 +13,7 @@ from car_http.exchange import Exchange
 from car_http.feeds import Topic, capacity_of
 from car_http.problems import problem_of
 
-_NO_STORE = {"cache-control": "no-store"}
+NO_STORE = {"cache-control": "no-store"}
 TEXT = "text/plain"
 _METRICS = TEXT + "; version=0.0.4; charset=utf-8"
 
@@ -22,7 +22,7 @@ async def health(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /health`: 200 while the daemon answers, else 503, as of the last second."""
     if (error := await door.health.error()) is not None:
         raise problem_of(error, {})
-    await exchange.respond(b'{"status":"ok"}', headers=_NO_STORE)
+    await exchange.respond(b'{"status":"ok"}', headers=NO_STORE)
 
 
 async def metrics(door: DoorContext, exchange: Exchange, nothing: None) -> None:
@@ -35,7 +35,7 @@ async def capacity(door: DoorContext, exchange: Exchange, nothing: None) -> None
     model = exchange.query("model")
     if SSE not in exchange.head.headers.get("accept", ""):
         params = {"model": model} if model else {}
-        await exchange.respond(bytes(await door.pool.result("inference/capacity", params)), headers=_NO_STORE)
+        await exchange.respond(bytes(await door.pool.result("inference/capacity", params)), headers=NO_STORE)
         return
     await stream(door, exchange, capacity_of(model), lambda newest: sse.event("capacity", newest))
 
@@ -48,7 +48,7 @@ async def stream(door: DoorContext, exchange: Exchange, topic: Topic, event_of: 
             while (newest := await listener.next()) is not None:
                 event = event_of(newest)
                 if not exchange.started:
-                    await exchange.start(200, {"content-type": SSE, **_NO_STORE})
+                    await exchange.start(200, {"content-type": SSE, **NO_STORE})
                 await exchange.write(event)
         except CardError as error:
             if not exchange.started:

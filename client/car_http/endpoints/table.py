@@ -3,6 +3,7 @@
 from car_http.dialects import (
     decisions,
     infill,
+    llama_completion,
     openai_chat,
     openai_completions,
     openai_embeddings,
@@ -58,7 +59,6 @@ _OPENAI = [
     _post("/chat/completions", openai_chat.ChatRequest, generation(openai_chat.read), _EVENTS),
     _post("/chat/completions/input_tokens", openai_chat.ChatRequest, llama_server.counting(openai_chat.read)),
     _post("/responses/input_tokens", responses.ResponsesRequest, llama_server.counting(responses.read)),
-    _post("/completions", openai_completions.CompletionRequest, openai.completions, _EVENTS),
     _post("/responses", responses.ResponsesRequest, generation(responses.read), _EVENTS),
     _post("/embeddings", openai_embeddings.EmbeddingsRequest, openai.embeddings),
     Endpoint(
@@ -98,17 +98,25 @@ _OLLAMA = [
     _post("/api/embeddings", ollama_requests.EmbedRequest, ollama.embeddings),
 ]
 _LLAMA_SERVER = [
+    _post("/completions", llama_completion.LlamaCompletionRequest, llama_server.completions, _EVENTS),
+    _post("/completion", llama_completion.LlamaCompletionRequest, llama_server.completion, _EVENTS),
+    _post("/embedding", llama_server.EmbeddingRequest, llama_server.embedding),
     _post("/infill", infill.InfillRequest, generation(infill.read), _EVENTS),
     _post("/tokenize", llama_server.TokenizeRequest, llama_server.tokenize),
     _post("/detokenize", llama_server.DetokenizeRequest, llama_server.detokenize),
     _post("/apply-template", openai_chat.ChatRequest, llama_server.apply_template),
     _get("/lora-adapters", llama_server.adapters, queries=("model",)),
+    _get("/props", llama_server.props, queries=("model",)),
+    _get("/slots", llama_server.slots, queries=("model", "fail_on_no_slot")),
     _get("/v1/health", system.health),
+]
+_LM_STUDIO = [
+    _get("/api/v0/models", llama_server.lm_studio_models),
+    _get("/api/v0/models/{name:path}", llama_server.lm_studio_model),
 ]
 _SYSTEM = [
     _get("/health", system.health),
     _get("/metrics", system.metrics, system.TEXT, local=True),
-    _get("/props", openai.props, queries=("model",)),
     _get("/card/capacity", system.capacity, JSON, SSE, queries=("model",)),
 ]
 _PAGE = [
@@ -118,8 +126,12 @@ _PAGE = [
     _get("/card/events", page.events, SSE),
     *page.FILES,
 ]
+# Without `/v1` llama-server has a form of its own, beside OpenAI's.
+_COMPLETIONS = _post(
+    "/completions", openai_completions.CompletionRequest, openai.completing(openai_completions.read), _EVENTS
+)
 # Clients are configured with and without `/v1` at the end of the URL.
-_BELOW = [each.below("/v1") for each in _OPENAI]
-ENDPOINTS = [*_BELOW, *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_LLAMA_SERVER, *_SYSTEM, *_PAGE]
+_BELOW = [each.below("/v1") for each in (*_OPENAI, _COMPLETIONS)]
+ENDPOINTS = [*_BELOW, *_OPENAI, *_ANTHROPIC, *_OLLAMA, *_LLAMA_SERVER, *_LM_STUDIO, *_SYSTEM, *_PAGE]
 # The document describes itself too.
 ENDPOINTS.append(_get("/openapi.json", document.serving(ENDPOINTS), local=True))

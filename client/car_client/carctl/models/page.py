@@ -6,6 +6,7 @@ from msgspec.structs import asdict
 
 from car_client.carctl.hub.folder import file_advice
 from car_client.carctl.terminal.text import bytes_text, clipped, mib_text, one_line, visible
+from car_client.formats import FORMATS
 from car_client.results import ModelDetails
 from car_protocol.models import ArraySize, DeviceStatus, Estimate, MemoryKind, ModelFile
 
@@ -16,45 +17,6 @@ _KEEPS: dict[MemoryKind, str] = {
     "windows": "cells, in some layers of the last tokens alone: a prompt goes on at marks",
     "hybrid": "cells and states: a prompt goes on at marks",
     "recurrent": "states alone: a prompt goes on at marks",
-}
-# Formats of the weights, by llama.cpp's numbers.
-_FORMATS = {
-    0: "F32",
-    1: "F16",
-    2: "Q4_0",
-    3: "Q4_1",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    10: "Q2_K",
-    11: "Q3_K_S",
-    12: "Q3_K_M",
-    13: "Q3_K_L",
-    14: "Q4_K_S",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    19: "IQ2_XXS",
-    20: "IQ2_XS",
-    21: "Q2_K_S",
-    22: "IQ3_XS",
-    23: "IQ3_XXS",
-    24: "IQ1_S",
-    25: "IQ4_NL",
-    26: "IQ3_S",
-    27: "IQ3_M",
-    28: "IQ2_S",
-    29: "IQ2_M",
-    30: "IQ4_XS",
-    31: "IQ1_M",
-    32: "BF16",
-    36: "TQ1_0",
-    37: "TQ2_0",
-    38: "MXFP4_MOE",
-    39: "NVFP4",
-    40: "Q1_0",
-    41: "Q2_0",
 }
 
 
@@ -124,7 +86,7 @@ def _syntax(file: ModelFile | None) -> dict[str, list[str]]:
 
 
 def _holds(file: ModelFile) -> str:
-    weights = _FORMATS.get(file.file_type, f"type {file.file_type}") if file.file_type is not None else "unknown format"
+    weights = FORMATS.get(file.file_type, f"type {file.file_type}") if file.file_type is not None else "unknown format"
     parts = f", in {file.parts} files" if file.parts > 1 else ""
     return f"{file.architecture or 'an unnamed architecture'}, {file.parameters:,} parameters, {weights}{parts}"
 
