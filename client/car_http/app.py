@@ -10,11 +10,11 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 
-from car_client.door.keys import KeyRing, KeysError
+from car_client.door.keys import Key, KeyRing, KeysError
 from car_client.errors import CardError
 from car_http import guard
 from car_http.answering import Gone
-from car_http.crowds import BodyMemory
+from car_http.crowds import BodyMemory, WrongKeys
 from car_http.dialects.errors import dialect_of, encoded
 from car_http.endpoints.context import DoorContext, Endpoint
 from car_http.endpoints.table import ENDPOINTS, absence
@@ -36,6 +36,7 @@ class Door:
         self._rules = rules
         self._keys = keys
         self._bodies = bodies or BodyMemory()
+        self._wrong_keys = WrongKeys()
         self._router = Router([_route(context, each) for each in ENDPOINTS], redirect_slashes=False)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -89,10 +90,22 @@ class Door:
         """Check the key and the content type; raises Problem."""
         if guard.needs_key(exchange.head, self._rules):
             try:
-                exchange.key = guard.check_key(exchange.head, self._keys.keys(), time.time())
+                exchange.key = self._key(exchange.head)
             except KeysError as error:
                 raise Problem(503, "keys_unusable", f"the door cannot read its keys: {error}") from error
         guard.check_content_type(exchange.head, self._rules)
+
+    def _key(self, head: RequestHead) -> Key:
+        """Return the key of a request; an address with many wrong keys is slowed. Raises Problem and KeysError."""
+        try:
+            key = guard.check_key(head, self._keys.keys(), time.time())
+        except Problem:
+            if head.address is not None:
+                self._wrong_keys.refuse(head.address, time.monotonic())
+            raise
+        if head.address is not None:
+            self._wrong_keys.admit(head.address, key.name, time.monotonic())
+        return key
 
     async def _report(self, error: Exception, exchange: Exchange) -> None:
         """Log a defect by its place, because its text may quote the request."""
@@ -139,11 +152,14 @@ def _head(scope: Message) -> RequestHead:
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         headers[name.decode("latin-1")] = value.decode("latin-1")
+    state = scope.get("state", {})
     return RequestHead(
         scope["method"],
         scope["path"],
         headers,
-        bool(scope.get("state", {}).get("unix")),
+        bool(state.get("unix")),
         scope["query_string"],
         scope.get("scheme") == "https",
+        state.get("address"),
+        state.get("reached", ""),
     )

@@ -13,6 +13,7 @@ from typing import NoReturn
 import uvicorn
 from msgspec.structs import replace
 
+from car_client.door.certificate import CertificateError, serving
 from car_client.door.humans import humans
 from car_client.door.keys import KeyRing, KeysError, ensure_keys
 from car_client.door.settings import Settings, SettingsError, load_settings
@@ -20,7 +21,7 @@ from car_client.errors import BadSocketPath
 from car_client.paths import usable_paths
 from car_http.app import Door
 from car_http.catalogue import Catalogue, DaemonHealth
-from car_http.crowds import Strangers
+from car_http.crowds import Strangers, Visitors
 from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
@@ -29,7 +30,7 @@ from car_http.guard import Rules
 from car_http.metrics import DoorMetrics
 from car_http.page_view import PageViews
 from car_http.protocol import DoorProtocol
-from car_http.server import CannotBind, DoorServer, activated, bound, describe
+from car_http.server import CannotBind, DoorServer, Network, activated, bound, by_tls, describe
 from car_protocol import __version__
 
 # sysexits.h: wrong usage, a bad configuration.
@@ -39,6 +40,10 @@ KEEP_ALIVE_S = 75
 _DESCRIPTORS = 8192
 # Of all descriptors, those for connections without a key: one in so many.
 _PART_OF_STRANGERS = 4
+# Connections of other machines: with the daemon's connection for each, half of the descriptors stay this machine's.
+_PART_OF_NETWORK = 4
+# An address has at most a quarter of them: 512, room for a person with 320 requests at once.
+_PART_OF_ADDRESS = 4 * _PART_OF_NETWORK
 _MOST_IDLE_S = 2**31 - 1
 # How long accepted requests go on after a signal; systemd's unit of the door waits twice as long. An adopted port keeps
 # what its clients were promised by another server: an answer goes on for ten minutes, which is most clients' timeout.
@@ -59,15 +64,19 @@ def run(arguments: Sequence[str], people: Callable[[], Sequence[str]] = humans) 
         paths = usable_paths(options.socket)
         if options.check_config:
             return 0
-        given = activated()
+        tls = serving(settings.certificate, settings.private_key) if settings.network else None
+        given = activated(network=settings.network)
         sockets = given or bound(settings.addresses)
+        outward = [each for each in sockets if by_tls(each, settings.network)]
         if any(each.family != socket.AF_UNIX for each in sockets) and not settings.no_key:
             ensure_keys(settings.keys)
-    except (SettingsError, CannotBind, KeysError) as error:
+    except (SettingsError, CannotBind, KeysError, CertificateError) as error:
         return _complain(EX_CONFIG, str(error))
     except BadSocketPath as error:
         return _complain(EX_USAGE, str(error))
-    strangers = Strangers(_raise_descriptor_limit() // _PART_OF_STRANGERS)
+    descriptors = _raise_descriptor_limit()
+    strangers = Strangers(descriptors // _PART_OF_STRANGERS)
+    visitors = Visitors(strangers, descriptors // _PART_OF_ADDRESS, descriptors // _PART_OF_NETWORK)
     logging.basicConfig(format="card-http: %(message)s", level=logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     announce = partial(_announce, settings, [describe(each) for each in sockets])
@@ -99,7 +108,8 @@ def run(arguments: Sequence[str], people: Callable[[], Sequence[str]] = humans) 
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACE_OF_ADOPTED_S if adopted else _GRACE_S,
     )
-    DoorServer(config, strangers, announce, context.feeds.end, options.exit_idle).run(sockets=sockets)
+    network = Network(outward, tls, visitors) if tls and outward else None
+    DoorServer(config, strangers, announce, context.feeds.end, options.exit_idle, network).run(sockets=sockets)
     if not given:
         for path in settings.paths:
             path.unlink(missing_ok=True)
@@ -159,7 +169,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="127.0.0.1:PORT, [::1]:PORT or unix:/PATH, in place of [http] listen; may be given again",
+        help="127.0.0.1:PORT, [::1]:PORT, unix:/PATH or https://ADDRESS:PORT, in place of [http] listen; repeatable",
     )
     parser.add_argument(
         "--adopted",

@@ -36,6 +36,8 @@ class RequestHead(Struct, frozen=True):
     unix: bool
     query: bytes = b""
     secure: bool = False  # by TLS
+    address: str | None = None  # of another machine, by which its requests count
+    reached: str = ""  # the own address that another machine connected to
 
     @property
     def anthropic(self) -> bool:
@@ -84,7 +86,7 @@ def check_single(names: Sequence[str]) -> None:
 
 def check_place(head: RequestHead, rules: Rules) -> None:
     """Check the host and the origin, which a page that a browser opened cannot choose; raises Problem."""
-    if not head.unix and not _is_local(head.headers.get("host", ""), rules.hosts):
+    if not head.unix and not _is_local(head.headers.get("host", ""), rules.hosts, head.reached):
         raise Problem(
             403, "host_not_allowed", "the Host header does not name this machine: add the name to [http] hosts"
         )
@@ -158,7 +160,7 @@ def check_content_type(head: RequestHead, rules: Rules) -> None:
         raise Problem(415, "unsupported_media_type", message, param="content-type")
 
 
-def _is_local(host: str, further: frozenset[str]) -> bool:
+def _is_local(host: str, further: frozenset[str], reached: str = "") -> bool:
     found = _HOST.fullmatch(host)
     if found is None:
         return False
@@ -166,9 +168,11 @@ def _is_local(host: str, further: frozenset[str]) -> bool:
     if name == _LOCAL_NAME or name in further:
         return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        address = ipaddress.ip_address(name)
     except ValueError:
         return False
+    # A page of another site reaches an address under a name of its own, never under the address.
+    return address.is_loopback or str(address) == reached
 
 
 def _is_of_this_machine(origin: str) -> bool:

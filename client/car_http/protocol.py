@@ -3,11 +3,12 @@
 import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import httptools
+from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -28,6 +29,14 @@ _REASONS = {
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
+
+
+class Visit(Struct, frozen=True):
+    """The address of another machine, the own address that it reached, and what its connection's end calls."""
+
+    address: str
+    reached: str
+    ended: Callable[[], None]
 
 
 class DoorState(ServerState):
@@ -71,16 +80,23 @@ class DoorProtocol(HttpToolsProtocol):
 
     head_timeout_s = HEAD_TIMEOUT_S
 
+    def __init__(self, *arguments: Any, visit: Visit | None = None, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._visit = visit  # None on this machine's own sockets
+
     def connection_made(self, transport: Any) -> None:
         """Note whether the socket is a Unix socket, and expect a head."""
         super().connection_made(transport)
         accepted = transport.get_extra_info("socket")
         unix = accepted is not None and accepted.family == socket.AF_UNIX
         strangers = self._strangers
+        address = self._visit.address if self._visit else None
         if not unix:
-            strangers.add(self, self._give_way)
+            strangers.add(self, self._give_way, address)
         admitted = partial(strangers.discard, self)
-        self.app_state = {"unix": unix, "admitted": admitted}
+        self.app_state = {"unix": unix, "admitted": admitted, "address": address}
+        if self._visit:
+            self.app_state["reached"] = self._visit.reached
         self._answering: RequestResponseCycle | None = None  # the newest request that does not wait
         self._head_bytes = 0
         self._held_bytes = 0  # received since the parser passed something on; it keeps them
@@ -90,6 +106,8 @@ class DoorProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, drop the requests that wait, and notify the request that is being answered."""
         self._strangers.discard(self)
+        if self._visit:
+            self._visit.ended()
         self._stop_expecting()
         self._unset_keepalive_if_required()
         self.pipeline.clear()
@@ -229,6 +247,9 @@ class DoorProtocol(HttpToolsProtocol):
         return self.server_state.strangers
 
     def _give_way(self) -> None:
+        if self._visit:  # TLS waits for a client's last words
+            self.transport.abort()
+            return
         self.refuse(503, "too many connections are open without a key: send the request at once")
 
     def _count(self, more: int) -> None:

@@ -8,17 +8,20 @@ import errno
 import os
 import signal
 import socket
+import ssl
 import stat
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import uvicorn
+from msgspec import Struct
 
-from car_client.door.settings import Address
-from car_http.crowds import Strangers
-from car_http.protocol import DoorState
-from car_protocol.sockets import Loopback
+from car_client.door.settings import Address, TlsPort
+from car_http.crowds import Strangers, Visitors
+from car_http.network import TlsListener
+from car_http.protocol import DoorProtocol, DoorState, Visit
+from car_protocol.sockets import Port
 
 SOCKET_NAME = "http"
 _FIRST_DESCRIPTOR = 3
@@ -33,16 +36,19 @@ class CannotBind(Exception):
     """An address cannot be had; the message names it and says what to do."""
 
 
-def activated(env: MutableMapping[str, str] = os.environ) -> list[socket.socket]:
-    """Return the sockets that the service manager passed, none if it passed none; raises CannotListen."""
+def activated(env: MutableMapping[str, str] = os.environ, network: Collection[TlsPort] = ()) -> list[socket.socket]:
+    """Return the sockets that the service manager passed, none if it passed none.
+
+    Raises CannotBind, also for a port that other machines reach without being one of `network`.
+    """
     count, process, _ = (env.pop(name, "") for name in _VARIABLES)
     if process != str(os.getpid()) or not (count.isascii() and count.isdigit()):
         return []
-    return [_adopted(_FIRST_DESCRIPTOR + number) for number in range(int(count[:3]))]
+    return [_adopted(_FIRST_DESCRIPTOR + number, network) for number in range(int(count[:3]))]
 
 
 def bound(addresses: Sequence[Address]) -> list[socket.socket]:
-    """Return a listening socket for each address; raises CannotListen, with none left open."""
+    """Return a listening socket for each address; raises CannotBind, with none left open."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(_bound(address)) for address in addresses]
         stack.pop_all()
@@ -50,18 +56,27 @@ def bound(addresses: Sequence[Address]) -> list[socket.socket]:
 
 
 def _bound(address: Address) -> socket.socket:
-    return _loopback(address) if isinstance(address, Loopback) else _unix(address)
+    return _port(address) if isinstance(address, Port) else _unix(address)
 
 
-def _adopted(descriptor: int) -> socket.socket:
+def by_tls(given: socket.socket, network: Collection[TlsPort]) -> bool:
+    """Return whether a listening socket is at one of the addresses that are served by TLS."""
+    name = given.getsockname()
+    return not isinstance(name, str) and TlsPort(name[0], name[1]) in network
+
+
+def _adopted(descriptor: int, network: Collection[TlsPort]) -> socket.socket:
     try:
         os.set_inheritable(descriptor, False)
         given = socket.socket(fileno=descriptor)
     except OSError as error:
         raise CannotBind(f"descriptor {descriptor} is not a socket: {os.strerror(error.errno or 0)}") from error
-    if given.family != socket.AF_UNIX and not _is_loopback(given):
+    if given.family != socket.AF_UNIX and not _is_loopback(given) and not by_tls(given, network):
         given.close()
-        raise CannotBind("the service manager passed a socket that other machines reach: bind it to 127.0.0.1")
+        raise CannotBind(
+            "the service manager passed a socket that other machines reach: bind it to 127.0.0.1, or run "
+            "`carctl http enable --lan`"
+        )
     return given
 
 
@@ -70,7 +85,7 @@ def _is_loopback(given: socket.socket) -> bool:
     return host == "::1" or host.startswith("127.")
 
 
-def _loopback(address: Loopback) -> socket.socket:
+def _port(address: Port) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         # Connections of the previous door that still time out do not keep the port.
@@ -133,10 +148,18 @@ def _remove_stale(path: Path) -> None:
 def describe(listener: socket.socket) -> str:
     """Return a socket's address for people."""
     name = listener.getsockname()
-    return name if isinstance(name, str) else str(Loopback(name[0], name[1]))
+    return name if isinstance(name, str) else str(Port(name[0], name[1]))
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Network(Struct, frozen=True):
+    """The sockets that other machines reach, their TLS, and the bounds on connections."""
+
+    sockets: list[socket.socket]
+    context: ssl.SSLContext
+    visitors: Visitors
 
 
 class DoorServer(uvicorn.Server):
@@ -152,13 +175,30 @@ class DoorServer(uvicorn.Server):
         announce: Callable[[], None],
         end_streams: Callable[[], None],
         exit_idle_s: float | None = None,
+        network: Network | None = None,
     ) -> None:
         super().__init__(config)
+        self._strangers = strangers
+        self._network = network
         self.server_state = DoorState(strangers)
         self._announce = announce
         self._end_streams = end_streams
         self._exit_idle_s = exit_idle_s
         self._exit = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve the sockets of this machine as they are, and the network's by TLS."""
+        network = self._network
+        await super().startup([each for each in sockets or () if network is None or each not in network.sockets])
+        if network is None:
+            return
+        for each in network.sockets:
+            listener = TlsListener(each, network.context, self._protocol, self._strangers, network.visitors)
+            listener.start()
+            self.servers.append(listener)  # type: ignore[arg-type]  # it ends as a server of asyncio does
+
+    def _protocol(self, visit: Visit) -> DoorProtocol:
+        return DoorProtocol(self.config, self.server_state, self.lifespan.state, visit=visit)
 
     async def main_loop(self) -> None:
         """Wait for a signal, or for a time in which no client was connected."""

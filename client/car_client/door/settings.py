@@ -13,10 +13,25 @@ from msgspec import Meta, Struct
 from car_client.door.keys import keys_path
 from car_client.errors import CardError
 from car_protocol.meta import note
-from car_protocol.sockets import MAX_PATH_BYTES, Loopback, fits, read_loopback, socket_path
+from car_protocol.sockets import FORMS, MAX_PATH_BYTES, Loopback, Port, fits, read_loopback, read_port, socket_path
 
 SOCKET_NAME = "http.sock"
-Address = Path | Loopback
+CERTIFICATE_NAME = "http-certificate.pem"
+PRIVATE_KEY_NAME = "http-private-key.pem"
+_TLS = "https://"
+_FORMS = f"{FORMS}; https://ADDRESS:PORT for other machines"
+
+
+class TlsPort(Port, frozen=True):
+    """A port that other machines may reach, by TLS."""
+
+    @property
+    def url(self) -> str:
+        """The URL that clients are configured with, without a path."""
+        return f"{_TLS}{self}"
+
+
+Address = Path | Loopback | TlsPort
 
 
 def default_socket(env: Mapping[str, str] = os.environ) -> Path:
@@ -27,14 +42,19 @@ def default_socket(env: Mapping[str, str] = os.environ) -> Path:
 
 def read_address(text: str) -> Address:
     """Parse an address; raises ValueError with the accepted forms."""
-    address = read_loopback(text, "the door serves this machine only")
+    if text.startswith(_TLS):
+        port = read_port(text.removeprefix(_TLS), _FORMS)
+        return TlsPort(port.host, port.port)
+    address = read_loopback(text, "other machines are served by TLS alone", _FORMS)
     if isinstance(address, Path) and not fits(address):
         raise ValueError(f"the path {address} is longer than {MAX_PATH_BYTES} bytes: choose a shorter one")
     return address
 
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
-HostName = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")]
+_HOST_NAME = r"\A[A-Za-z0-9._-]{1,253}\Z"
+HostName = Annotated[str, Meta(pattern=_HOST_NAME)]
+FilePath = Annotated[str, Meta(pattern=r"\A[^\x00]+\Z")]
 Origin = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9+.-]*://[^\s/*]+\Z")]
 
 # A promise: `low` thinks for at most a minute at 17 tokens a second, and `minimal` for a quarter of that.
@@ -51,12 +71,17 @@ class HttpTable(Struct, frozen=True, forbid_unknown_fields=True):
     listen: Annotated[
         str | list[str],
         note(
-            "addresses of this machine beside the Unix socket: `127.0.0.1:PORT`, `[::1]:PORT`, `unix:PATH`, or a list"
+            "addresses beside the Unix socket: `127.0.0.1:PORT`, `[::1]:PORT`, `unix:PATH`, or a list; "
+            "`https://ADDRESS:PORT` for other machines"
         ),
     ] = []
     hosts: Annotated[list[HostName], note("names of this machine that requests may carry, beside localhost")] = []
     origins: Annotated[list[Origin], note("web origins whose pages may send requests")] = []
-    keys: Annotated[Annotated[str, Meta(pattern=r"\A[^\x00]+\Z")] | None, note("the file of keys")] = None
+    keys: Annotated[FilePath | None, note("the file of keys")] = None
+    certificate: Annotated[
+        FilePath | None, note("the PEM file of the certificate of `https://` addresses, with its chain")
+    ] = None
+    private_key: Annotated[FilePath | None, note("the PEM file of its private key")] = None
     no_key: Annotated[
         bool, note("true serves the ports without a key: every user and program of this machine may use them")
     ] = False
@@ -78,6 +103,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     origins: frozenset[str]
     config: Path
     keys: Path
+    certificate: Path
+    private_key: Path
     no_key: bool
     efforts: Mapping[str, int] = msgspec.field(default_factory=lambda: EFFORTS)
     any_model: bool | None = None
@@ -93,9 +120,24 @@ class Settings(Struct, frozen=True, kw_only=True):
         return tuple(each for each in self.addresses if isinstance(each, Path))
 
     @property
+    def network(self) -> tuple[TlsPort, ...]:
+        """The ports among the addresses that other machines may reach."""
+        return tuple(each for each in self.addresses if isinstance(each, TlsPort))
+
+    @property
+    def owns_certificate(self) -> bool:
+        """Whether the user has a certificate of their own, in place of the one that carctl makes."""
+        return self.certificate != self.keys.with_name(CERTIFICATE_NAME)
+
+    @property
     def socket(self) -> Path:
         """The first Unix socket among the addresses."""
         return self.paths[0]
+
+
+def is_host_name(text: str) -> bool:
+    """Return whether a text can be one of `hosts`."""
+    return re.match(_HOST_NAME, text) is not None
 
 
 def config_path(env: Mapping[str, str] = os.environ) -> Path:
@@ -114,16 +156,25 @@ def load_settings(
     addresses = addresses or [_address(text, f"{path}: http.listen") for text in configured]
     if not any(isinstance(each, Path) for each in addresses):
         addresses.insert(0, default_socket(env))
+    if (no_key or table.no_key) and any(isinstance(each, TlsPort) for each in addresses):
+        raise SettingsError("http.no_key: other machines need keys: remove no_key, or the addresses with https://")
+    keys = _file(table.keys, keys_path(env))
     return Settings(
         addresses=tuple(dict.fromkeys(addresses)),
         hosts=frozenset(name.lower() for name in table.hosts),
         origins=frozenset(table.origins),
         config=path,
-        keys=Path(table.keys).expanduser() if table.keys else keys_path(env),
+        keys=keys,
+        certificate=_file(table.certificate, keys.with_name(CERTIFICATE_NAME)),
+        private_key=_file(table.private_key, keys.with_name(PRIVATE_KEY_NAME)),
         no_key=no_key or table.no_key,
         efforts=table.efforts,
         any_model=table.any_model,
     )
+
+
+def _file(named: str | None, usual: Path) -> Path:
+    return Path(named).expanduser() if named else usual
 
 
 def _address(text: str, place: str) -> Address:

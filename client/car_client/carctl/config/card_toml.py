@@ -4,7 +4,7 @@ import errno
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
@@ -89,19 +89,18 @@ class CardToml:
             self._text = _prepended(self._text, self._tomlkit.dumps({"default_model": name}))
         self._plain = {**self._plain, "default_model": name}
 
-    def listen_http(self, addresses: Sequence[str]) -> None:
-        """Set the addresses of the HTTP door, `[http] listen`; one of them is written as a string."""
-        value = addresses[0] if len(addresses) == 1 else list(addresses)
+    def set_http(self, values: Mapping[str, object]) -> None:
+        """Set keys of `[http]`, the table of the HTTP door."""
         table = self._plain.get("http")
         if table is None:
-            self._text = _appended(self._text, self._tomlkit.dumps({"http": {"listen": value}}))
+            self._text = _appended(self._text, self._tomlkit.dumps({"http": dict(values)}))
         elif isinstance(table, dict):
             document = self._document()
-            document["http"]["listen"] = value
+            document["http"].update(values)
             self._text = self._tomlkit.dumps(document)
         else:
             raise ConfigUnwritable(f"{self.path}: http is not a table: write [http]")
-        self._plain = {**self._plain, "http": {**(table or {}), "listen": value}}
+        self._plain = {**self._plain, "http": {**(table or {}), **values}}
 
     @property
     def people(self) -> dict[str, dict[str, Any]]:

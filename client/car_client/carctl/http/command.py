@@ -1,22 +1,27 @@
 """`carctl http`: enable and disable the door, show its state, print and remove keys."""
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
 from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.failure import Reported, WrongUse
+from car_client.carctl.http.machine import EVERYWHERE, own_addresses, own_names
 from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.command import installed_command
 from car_client.carctl.service.steps import Steps
 from car_client.client import Client
+from car_client.door.certificate import fingerprint, serving
 from car_client.door.keys import DEFAULT_NAME, add_key, ensure_keys, read_keys, remove_key
-from car_client.door.settings import Address, Settings, default_socket, load_settings
+from car_client.door.settings import Settings, TlsPort, default_socket, is_host_name, load_settings, read_address
 from car_protocol.sockets import Loopback
 
 DEFAULT_PORT = 8321
+DEFAULT_NETWORK = TlsPort("0.0.0.0", 8322)  # noqa: S104 - what --lan is for
 _MOST_PORT = 65_535
+_PYTHON = "from openai import OpenAI; print(OpenAI().models.list())"
+_NODE = 'import OpenAI from "openai"; console.log((await new OpenAI().models.list()).data)'
 _CHAT = '{"messages": [{"role": "user", "content": "What is card?"}]}'
 
 
@@ -29,6 +34,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     key.add_argument("--remove", action="store_true", help="remove the key: its holder is refused at once")
     enable = actions.add_parser("enable", help="listen on a loopback port, as a service", allow_abbrev=False)
     enable.add_argument("--port", type=_port, metavar="N", help=f"(default: the configured one, else {DEFAULT_PORT})")
+    enable.add_argument(
+        "--lan",
+        nargs="?",
+        const=DEFAULT_NETWORK,
+        type=_network,
+        metavar="ADDRESS:PORT",
+        help=f"serve other machines too, by TLS, with keys (default: the configured address, else {DEFAULT_NETWORK})",
+    )
+    enable.add_argument("--no-lan", action="store_true", help="serve this machine alone")
+    enable.add_argument(
+        "--name", action="append", type=_name, help="with --lan: a name of this machine there; repeatable"
+    )
+    enable.add_argument("--certificate", metavar="FILE", help="with --lan: your own certificate, with its chain")
+    enable.add_argument("--private-key", metavar="FILE", help="its private key")
     actions.add_parser("disable", help="end the service and remove its files; keys and card.toml stay")
 
 
@@ -43,20 +62,33 @@ def _port(text: str) -> int:
     raise ArgumentTypeError(f"{text[:10]!r} is not a port: give 1 to {_MOST_PORT}")
 
 
+def _network(text: str) -> TlsPort:
+    try:
+        address = read_address(f"https://{text}")
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from error
+    assert isinstance(address, TlsPort)
+    return address
+
+
+def _name(text: str) -> str:
+    if is_host_name(text):
+        return text.lower()
+    raise ArgumentTypeError(f"{text[:20]!r} is not a name of a machine")
+
+
 def _status(_options: Namespace) -> None:
     """Print a line for each address, and the keys' names; raises Reported if an address does not answer."""
     settings = load_settings()
-    states = [(each, *health(each)) for each in settings.addresses]
+    states = [(each, *health(each, settings.certificate)) for each in settings.addresses]
     for address, _, state in states:
-        print(f"{_shown(address)}: {state}")
+        print(f"{address if isinstance(address, Path) else address.url}: {state}")
+    if settings.network:
+        print(f"certificate: {settings.certificate}, SHA-256 {fingerprint(settings.certificate)}")
     print(f"keys: {_names(settings)}")
     if not all(well for _, well, _ in states):
         print("carctl http enable installs the service; card-http runs the door by hand")
         raise Reported("an address does not answer")
-
-
-def _shown(address: Address) -> str:
-    return address.url if isinstance(address, Loopback) else str(address)
 
 
 def _names(settings: Settings) -> str:
@@ -77,34 +109,87 @@ def _key(options: Namespace) -> None:
 
 
 def _enable(options: Namespace) -> None:
-    """Configure a port, make the key, start the service, and print the commands that try it."""
+    """Configure the addresses, make the key, start the service, and print the commands that try it."""
     steps = Steps()
     command = installed_command("card-http", "http")
     before = load_settings()
-    if options.port is not None or not before.ports:
-        _configure(_with_port(before, options.port or DEFAULT_PORT))
+    if values := changes(before, options):
+        _configure(values)
     settings = load_settings()
+    if settings.network:
+        _certify(settings)
     name = DEFAULT_NAME if settings.no_key else ensure_keys(settings.keys)[0].name
     manager = manager_of(steps)
     if manager is None:
         print(f"There is no service manager of this user here. Start the door by hand: {quote(str(command))} &")
     else:
         manager.enable(command, settings.addresses)
+    if settings.network:
+        print(*lan_lines(settings), sep="\n")
     print("\nTry it, with the key from its file:" if not settings.no_key else "\nTry it:")
     print(*curl_lines(settings, name), sep="\n")
 
 
-def _with_port(settings: Settings, port: int) -> list[str]:
-    """Return the texts of [http] listen with one loopback port; the usual Unix socket needs none."""
-    paths = [f"unix:{each}" for each in settings.addresses if isinstance(each, Path) and each != default_socket()]
-    return [*paths, f"127.0.0.1:{port}"]
+def changes(before: Settings, options: Namespace) -> dict[str, str | list[str]]:
+    """Return the keys of [http] that `enable` sets, none if all is as it was asked for."""
+    network = () if options.no_lan else before.network
+    if options.lan and not (options.lan is DEFAULT_NETWORK and network):
+        network = (options.lan,)
+    ports = (Loopback("127.0.0.1", options.port or DEFAULT_PORT),) if options.port or not before.ports else before.ports
+    # The usual Unix socket needs no mention.
+    paths = [f"unix:{each}" for each in before.addresses if isinstance(each, Path) and each != default_socket()]
+    values: dict[str, str | list[str]] = {}
+    if (ports, network) != (before.ports, before.network):
+        listen = [*paths, *map(str, ports), *(each.url for each in network)]
+        values["listen"] = listen[0] if len(listen) == 1 else listen
+    given = {"certificate": options.certificate, "private_key": options.private_key}
+    values |= {name: str(Path(file).absolute()) for name, file in given.items() if file}
+    names = before.hosts.union(options.name or ([] if before.hosts else own_names()))
+    if network and names != before.hosts:
+        values["hosts"] = sorted(names)
+    return values
 
 
-def _configure(addresses: Sequence[str]) -> None:
+def _configure(values: Mapping[str, str | list[str]]) -> None:
+    """Write keys of [http]; raises SettingsError and CertificateError, with the file as it was."""
     with CardToml(config_path()) as config:
-        config.listen_http(addresses)
+        config.set_http(values)
         config.save()
-        print(f"write {config.path}: [http] listen {', '.join(addresses)}")
+        settings = load_settings()
+        if settings.network and settings.owns_certificate:
+            serving(settings.certificate, settings.private_key)
+    for name, value in values.items():
+        print(f"write {config.path}: [http] {name} {value if isinstance(value, str) else ', '.join(value)}")
+
+
+def _certify(settings: Settings) -> None:
+    """Make a certificate unless the user has their own; raises CertificateError, and WrongUse without the package."""
+    if settings.owns_certificate:
+        return
+    try:
+        from car_client.carctl.http.self_signed import ensure_certificate
+    except ModuleNotFoundError as error:
+        raise WrongUse("--lan needs `pip install 'card-daemon[lan]'`, or --certificate and --private-key") from error
+    names = sorted(settings.hosts)
+    if ensure_certificate(settings.certificate, settings.private_key, names, list(own_addresses())):
+        print(f"write {settings.certificate}: a new certificate of {', '.join(names)}")
+
+
+def lan_lines(settings: Settings) -> Iterator[str]:
+    """Yield what people at other machines need: addresses, the fingerprint, and lines for curl, Python and Node."""
+    address = settings.network[0]
+    own = [address.host] if address.host not in EVERYWHERE else list(own_addresses()) or ["127.0.0.1"]
+    urls = [TlsPort(each, address.port).url for each in [*own, *sorted(settings.hosts)]]
+    file = quote(str(settings.certificate))
+    yield f"\nOther machines reach the door by {', '.join(urls)}."
+    yield "Each person needs a key: `carctl people add NAME`; an app of yours: `carctl http key NAME`."
+    yield f"Copy {file} to them, which is no secret; its SHA-256 is"
+    yield f"  {fingerprint(settings.certificate)}"
+    yield "There, with the key in KEY:"
+    base = f"OPENAI_BASE_URL={urls[0]}/v1 OPENAI_API_KEY=$KEY"
+    yield f'curl --cacert {file} {urls[0]}/v1/models -H "Authorization: Bearer $KEY"'
+    yield f"SSL_CERT_FILE={file} {base} python -c '{_PYTHON}'"
+    yield f"NODE_EXTRA_CA_CERTS={file} {base} node --input-type=module -e '{_NODE}'"
 
 
 def curl_lines(settings: Settings, name: str) -> Iterator[str]:

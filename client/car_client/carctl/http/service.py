@@ -7,10 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from car_client.carctl.http.machine import EVERYWHERE
 from car_client.carctl.service import units
 from car_client.carctl.service.steps import Steps
-from car_client.door.settings import Address, default_socket
-from car_protocol.sockets import Loopback
+from car_client.door.certificate import pinning
+from car_client.door.settings import Address, TlsPort, default_socket
+from car_protocol.sockets import Port
 
 SOCKET = "card-http.socket"
 SERVICE = "card-http.service"
@@ -89,7 +91,7 @@ class DoorAgent:
 
 def _stream(address: Address) -> str:
     """Return an address in systemd's notation."""
-    if isinstance(address, Loopback):
+    if isinstance(address, Port):
         return str(address)
     if address == default_socket():
         return "%t/car/http.sock" if os.environ.get("XDG_RUNTIME_DIR") else str(address)
@@ -101,9 +103,12 @@ _TIMEOUT_S = 10.0
 _ANSWERS = {200: "answers", 503: "answers, but no daemon does: carctl up starts one"}
 
 
-def health(address: Address) -> tuple[bool, str]:
-    """Return whether the door and its daemon answer at an address, and the state in words."""
-    connection = _connection(address)
+def health(address: Address, certificate: Path) -> tuple[bool, str]:
+    """Return whether the door and its daemon answer at an address, and the state in words.
+
+    Raises CertificateError.
+    """
+    connection = _connection(address, certificate)
     try:
         connection.request("GET", "/health")
         status = connection.getresponse().status
@@ -114,10 +119,13 @@ def health(address: Address) -> tuple[bool, str]:
     return status in _ANSWERS and status < http.client.BAD_REQUEST, _ANSWERS.get(status, f"answers {status}: not card")
 
 
-def _connection(address: Address) -> http.client.HTTPConnection:
-    if isinstance(address, Loopback):
-        return http.client.HTTPConnection(address.host, address.port, timeout=_TIMEOUT_S)
-    return _UnixConnection(str(address))
+def _connection(address: Address, certificate: Path) -> http.client.HTTPConnection:
+    if isinstance(address, Path):
+        return _UnixConnection(str(address))
+    host = EVERYWHERE.get(address.host, address.host)
+    if isinstance(address, TlsPort):
+        return http.client.HTTPSConnection(host, address.port, timeout=_TIMEOUT_S, context=pinning(certificate))
+    return http.client.HTTPConnection(host, address.port, timeout=_TIMEOUT_S)
 
 
 class _UnixConnection(http.client.HTTPConnection):

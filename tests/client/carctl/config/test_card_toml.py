@@ -234,10 +234,10 @@ def test_the_doors_addresses_change_and_nothing_else(
     path.write_text(whole, encoding="utf-8", newline="")
     before = tomllib.loads(whole)
     with CardToml(path) as config:
-        config.listen_http(addresses)
+        listen = addresses[0] if len(addresses) == 1 else addresses
+        config.set_http({"listen": listen})
         config.save()
     written = path.read_text(encoding="utf-8")
-    listen = addresses[0] if len(addresses) == 1 else addresses
     assert tomllib.loads(written) == {**before, "http": {**before.get("http", {}), "listen": listen}}
     for comment in ("# the door", "# mine", "# dotted", "# of the laptop", "# quiet enough"):
         assert (comment in whole) == (comment in written)
@@ -247,5 +247,5 @@ def test_a_door_that_is_not_a_table_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "card.toml"
     path.write_text("http = 8321\n")
     with pytest.raises(ConfigUnwritable, match=r"write \[http\]"), CardToml(path) as config:
-        config.listen_http(["127.0.0.1:8321"])
+        config.set_http({"listen": "127.0.0.1:8321"})
     assert path.read_text() == "http = 8321\n"
