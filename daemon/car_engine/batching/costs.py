@@ -11,7 +11,7 @@ KNOTS: tuple[int, ...] = (
     *sorted(chain((2**power for power in range(1, 12)), (3 * 2**power for power in range(11)))),
 )
 # From so many rows of one sequence on llama.cpp's attention computes in tiles: other code, with another price of depth.
-_TILE = 64
+TILE = 64
 # A cell's price outside of tiles by that in tiles, until both were seen: it is 2.5 without AVX-512 and on AMX, else 2.
 _UNTILED = 2.5
 # Below so many cells a step teaches what its rows cost, deeper what the cells cost. A step cannot teach both, because
@@ -44,17 +44,17 @@ class _Table:
     def seconds(self, rows: int, depth: int, each: int) -> float:
         """Return the seconds of a step of so many rows, each after `depth` cells."""
         low, high, share = _place(rows)
-        price = self._tiled if each >= _TILE else self._short
+        price = self._tiled if each >= TILE else self._short
         return self._rows[low] + share * (self._rows[high] - self._rows[low]) + price * rows * depth
 
     def learn(self, rows: int, depth: int, each: int, seconds: float) -> None:
         """Learn what rows cost from a shallow step, the price of a cell from a deep one."""
         flat = self.seconds(rows, 0, each)
         if depth >= _DEEP:
-            self._learn_price(depth, each >= _TILE, max(0.0, seconds - flat) / rows)
+            self._learn_price(depth, each >= TILE, max(0.0, seconds - flat) / rows)
             return
         # A price that is too high must not lower what rows cost towards nothing.
-        price = self._tiled if each >= _TILE else self._short
+        price = self._tiled if each >= TILE else self._short
         excess = max(flat / _MOST, seconds - price * rows * depth) / flat - 1
         low, high, share = _place(rows)
         self._rows[low] *= 1 + (1 - share) * _WEIGHT * excess
@@ -118,7 +118,7 @@ class StepCosts:
     def prompt(self, start: int, end: int) -> float:
         """Return the expected seconds of a prompt's tokens from one place to another, in chunks of tiles."""
         tokens = end - start
-        return tokens / _TILE * self.prefill(_TILE, start + tokens // 2)
+        return tokens / TILE * self.prefill(TILE, start + tokens // 2)
 
     @property
     def overrated(self) -> bool:

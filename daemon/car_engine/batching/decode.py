@@ -2,7 +2,7 @@
 
 from operator import attrgetter, itemgetter
 
-from car_engine.batching.costs import StepCosts
+from car_engine.batching.costs import KNOTS, TILE, StepCosts
 from car_engine.batching.sequences import Grid, Sequence, SequenceTable, mean_cells
 
 # Observed costs vary by some percent: a plan has to save more than that.
@@ -116,9 +116,8 @@ class DecodePacker:
 
 
 # Tokens to try in one decode, of each sequence alike: llama.cpp splits a decode whose sequences have unequal numbers.
-_GUESSED = (1, 2, 3, 4, 5, 7, 11, 15, 31)
-# From here on llama.cpp computes attention in tiles, whose costs no single decode has shown.
-_MOST_ROWS = 64
+# With the first row they are a size whose seconds are known, below the tiles, whose costs no single decode has shown.
+_GUESSED = tuple(size - 1 for size in KNOTS if 1 < size < TILE)
 # Costs vary by some percent from step to step: a guess has to promise this many times the tokens a second.
 _GUESSES_WORTH = 1.1
 # A promise: when a decode exceeds the target of a step without guesses, it takes at most twice as long with some.
@@ -131,7 +130,7 @@ class Guesser:
     def __init__(self, costs: StepCosts, batch_tokens: int, step_target: float) -> None:
         self._costs = costs
         self._step_target = step_target
-        self._most_rows = min(batch_tokens, _MOST_ROWS)
+        self._most_rows = min(batch_tokens, TILE)
 
     def plan(self, batch: DecodeBatch, context_tokens: int, step: float) -> float:
         """Let the sequences of a decode try several tokens at once, unless llama.cpp would split it.

@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
 from car_engine.batching.costs import KNOTS, StepCosts
+from car_engine.batching.prefix import WORTH_TOKENS
 from car_engine.batching.sequences import Demand, Sequence, SequenceTable, mean_cells
 
 # Shorter chunks cost up to 9% of the tokens a second (8, simulated on Q4_K_M); users with a target of 30 ms would gain.
-SMALLEST = 16
+SMALLEST = WORTH_TOKENS
 _LENGTHS = tuple(size for size in reversed(KNOTS) if size >= SMALLEST)
 # Policy: every prompt after the first in the queue adds half of the time for one, up to this many times. It is the most
 # by which a queue lengthens gaps. With 2.5 up to 20% fewer tokens a second, with 5 gaps that are up to twice as long.

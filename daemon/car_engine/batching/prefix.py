@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-# Fewer tokens than the smallest chunk of a prompt take no longer to compute than to copy.
+# The smallest chunk of a prompt: fewer tokens take no longer to compute than to copy.
 WORTH_TOKENS = 16
 
 
