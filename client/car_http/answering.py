@@ -19,7 +19,7 @@ from car_protocol.answer import Progress
 # Clients give up on a silent stream after some tens of seconds; some of them count events alone, and no comments.
 ALIVE_S = 15.0
 # A stream that the daemon accepted and says nothing about shows its head after this time.
-HEAD_S = 2.0
+HEAD_S = 1.0
 _STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 

@@ -12,6 +12,7 @@ from car_http.daemon.pool import DaemonPool
 from car_protocol.models import ModelFile
 
 _FRESH_S = 2.0
+LATEST = ":latest"
 
 
 class _Models(Struct):
@@ -66,7 +67,11 @@ class Catalogue:
 
 
 def _named(models: Sequence[Model], name: str) -> Model | None:
-    return next((each for each in models if name == each.name or name in each.aliases), None)
+    """Return the entry of a name: as it is, without the tag that Ollama's clients add, or with that tag."""
+    for tried in (name, name.removesuffix(LATEST), name + LATEST):
+        if found := next((each for each in models if tried == each.name or tried in each.aliases), None):
+            return found
+    return None
 
 
 # The promise of `GET /health`: its answer is at most this old, and the daemon gets at most one call in this time.

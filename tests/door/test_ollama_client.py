@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import ANSWER
+from tests.client.samples import ANSWER, details, model
 from tests.door.support import DoorProcess, OfflineDoor
 from tests.door.test_openai_client import CALL, PIECES, PNG, SHORT, WEATHER
 from tests.e2e.support import conversation
@@ -54,8 +54,9 @@ def test_an_answer_follows_a_schema(client: Any) -> None:
 
 
 def test_models_are_found_with_their_abilities(client: Any) -> None:
-    assert [model.model for model in client.list().models] == ["guide"]
-    assert [model.model for model in client.ps().models] == ["guide"]
+    (listed,) = client.list().models
+    assert (listed.model, listed.details.family, listed.details.quantization_level) == ("guide:latest", "llama", "Q8_0")
+    assert [model.model for model in client.ps().models] == ["guide:latest"]
     shown = client.show("guide")
     assert shown.capabilities == ["completion", "embedding"]
     architecture = shown.modelinfo["general.architecture"]
@@ -124,7 +125,8 @@ async def test_a_second_turn_carries_calls_and_results(offline: OfflineDoor, fak
     ("path", "body", "expected"),
     [
         ("/api/chat", {"messages": []}, "model"),
-        ("/api/generate", {"model": "guide", "prompt": "x", "context": [1]}, "context"),
+        ("/api/generate", {"model": "guide", "prompt": "x", "keep_alive": "soon"}, "keep_alive"),
+        ("/api/generate", {"model": "guide", "prompt": "x", "template": "{{ .Prompt }}"}, "template"),
         ("/api/generate", {"model": "guide", "prompt": "x", "format": "xml"}, "format"),
         ("/api/embed", {"model": "guide", "input": [1]}, "input"),
         ("/api/show", {}, "model"),
@@ -139,10 +141,106 @@ async def test_errors_have_the_shape_of_the_dialect(
     assert expected in answer.json["error"]
 
 
-async def test_a_request_without_a_prompt_loads_nothing_and_succeeds(offline: OfflineDoor) -> None:
-    answer = await offline.post("/api/generate", {"model": "guide", "keep_alive": 0})
-    assert (answer.status, answer.json["done_reason"]) == (200, "load")
-    assert (await offline.post("/api/generate", {"model": "other"})).json["model"] == "guide"
+async def test_a_request_without_a_prompt_loads_the_model_or_with_keep_alive_0_unloads_it(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    cold = {"models": [model() | {"state": "unloaded"}]}
+    fake.answers |= {"models/list": cold, "models/load": model(), "models/unload": model()}
+    for path in ("/api/generate", "/api/chat"):
+        answer = await offline.post(path, {"model": "guide:latest", "keep_alive": -1})
+        assert (answer.status, answer.json["done_reason"]) == (200, "load")
+        assert fake.params("models/load") == {"model": "guide"}
+    fake.answers["models/list"] = {"models": [model()]}
+    answer = await offline.post("/api/generate", {"model": "guide", "keep_alive": "0s"})
+    assert (answer.status, answer.json["done_reason"]) == (200, "unload")
+    assert fake.params("models/unload") == {"model": "guide"}
+    moves = len(fake.calls)
+    assert (await offline.post("/api/generate", {"model": "other", "keep_alive": 0})).json["model"] == "guide"
+    assert not [call for call in fake.calls[moves:] if call.method in ("models/load", "models/unload")]
+
+
+@pytest.mark.parametrize(("in_use", "unloaded"), [(1, False), (0, True)])
+async def test_keep_alive_0_unloads_a_model_after_its_answer_if_no_other_request_uses_it(
+    offline: OfflineDoor, fake: FakeDaemon, in_use: int, unloaded: bool
+) -> None:
+    fake.answers["models/unload"] = model()
+    fake.capacity_members = {"in_use": in_use, "queued": 0}
+    body = {"model": "guide", "prompt": "Hi", "keep_alive": 0, "stream": False}
+    assert (await offline.post("/api/generate", body)).json["response"] == "Hello"
+    assert ("models/unload" in [call.method for call in fake.calls]) == unloaded
+
+
+async def test_members_without_effect_are_named_in_the_answer(offline: OfflineDoor) -> None:
+    body = {"model": "guide", "prompt": "Hi", "context": [1, 2], "keep_alive": -1}
+    assert (await offline.post("/api/generate", body)).lines[-1]["card"]["left_out"] == ["keep_alive", "context"]
+    assert (
+        "left_out"
+        not in (await offline.post("/api/generate", body | {"context": [], "keep_alive": "5m"})).lines[-1]["card"]
+    )
+
+
+async def test_a_raw_prompt_has_its_template_written_out(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    body = {"model": "guide", "prompt": "<|im_start|>user", "raw": True}
+    assert (await offline.post("/api/generate", body)).status == 200
+    assert fake.params("infer_stream")["parse_special"]
+
+
+@pytest.mark.parametrize(
+    ("think", "sent"),
+    [
+        (True, {"reasoning": "on"}),
+        (False, {"reasoning": "off"}),
+        ("none", {"reasoning": "off", "template_args": {"reasoning_effort": "none"}}),
+        ("low", {"reasoning": "on", "template_args": {"reasoning_effort": "low"}, "reasoning_tokens": 1024}),
+        ("high", {"reasoning": "on", "template_args": {"reasoning_effort": "high"}}),
+    ],
+)
+async def test_thoughts_have_levels(offline: OfflineDoor, fake: FakeDaemon, think: Any, sent: dict[str, Any]) -> None:
+    fake.answers["models/list"] = {"models": [model(can=("chat", "thinking"))]}
+    assert (await offline.post("/api/generate", {"model": "guide", "prompt": "Hi", "think": think})).status == 200
+    kept = {name: fake.params("infer_stream").get(name) for name in ("reasoning", "template_args", "reasoning_tokens")}
+    assert {name: value for name, value in kept.items() if value is not None} == sent
+
+
+async def test_names_have_tags_and_each_alias_is_listed(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    named = model(name="llama3.2:3b") | {"aliases": ["writer", "hf.co/owner/repo:Q4_K_M"]}
+    tagless = model() | {"aliases": ["smol:latest"], "state": "unloaded"}
+    fake.answers["models/list"] = {"models": [named, tagless]}
+    listed = (await offline.get("/api/tags")).json["models"]
+    names = ["llama3.2:3b", "writer:latest", "hf.co/owner/repo:Q4_K_M", "guide:latest", "smol:latest"]
+    assert [each["name"] for each in listed] == [each["model"] for each in listed] == names
+    assert listed[0]["details"]["quantization_level"] == "Q4_K_M"
+    assert [each["name"] for each in (await offline.get("/api/ps")).json["models"]] == ["llama3.2:3b"]
+    body = {"prompt": "Hi", "stream": False}
+    for name, sent in [
+        ("writer:latest", "llama3.2:3b"),
+        ("smol", "guide"),
+        ("guide:latest", "guide"),
+        ("writer", "writer"),
+    ]:
+        answer = await offline.post("/api/generate", body | {"model": name})
+        assert (answer.json["model"], fake.params("infer")["model"]) == (name, sent)
+    await offline.post("/v1/chat/completions", {"model": "smol", "messages": conversation("Hi")})
+    assert fake.params("infer")["model"] == "guide"
+    assert (await offline.post("/api/show", {"model": "writer:latest"})).status == 200
+    assert fake.params("models/show") == {"model": "llama3.2:3b"}
+
+
+async def test_a_model_is_shown_with_its_modelfile(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    shown = details()
+    shown["model"]["defaults"] = {"temperature": 0.5, "max_tokens": 9, "system": "Be brief."}
+    fake.answers["models/show"] = shown
+    answer = (await offline.post("/api/show", {"name": "guide"})).json
+    assert answer["system"] == "Be brief."
+    assert [line.split() for line in answer["parameters"].splitlines()] == [
+        ["temperature", "0.5"],
+        ["num_predict", "9"],
+    ]
+    assert answer["modelfile"].startswith("FROM /models/guide.gguf\nTEMPLATE")
+    assert 'SYSTEM """Be brief."""' in answer["modelfile"]
+
+
+async def test_what_asks_for_nothing_is_answered(offline: OfflineDoor) -> None:
     assert (await offline.get("/")).body == b"card is running"
     assert (await offline.request("HEAD", "/", b"", {})).status == 200
     version = (await offline.get("/api/version")).json["version"]

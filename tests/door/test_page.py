@@ -313,8 +313,17 @@ def test_a_person_sees_its_own_requests_and_administers_nothing_whatever_its_nam
     assert (viewer.administers, seen.sequences, seen.models[0].path) == (False, [first], "")
 
 
-@pytest.mark.parametrize("path", ["/models/load", "/v1/models/unload"])
-async def test_a_person_changes_no_models_by_key_or_by_session(folder: Path, fake: FakeDaemon, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        ("/models/load", {"model": "guide"}, "not_permitted"),
+        ("/v1/models/unload", {"model": "guide"}, "not_permitted"),
+        ("/api/generate", {"model": "guide", "keep_alive": 0}, None),
+    ],
+)
+async def test_a_person_changes_no_models_by_key_or_by_session(
+    folder: Path, fake: FakeDaemon, path: str, body: dict[str, Any], code: str | None
+) -> None:
     fake.answers |= {"models/load": {}, "models/unload": {}}
     secret, config = "card-" + "p" * 20, folder / "card.toml"
     config.write_text(f'[people.ada]\nkey = "{digest_of(secret)}"\n')
@@ -322,6 +331,13 @@ async def test_a_person_changes_no_models_by_key_or_by_session(folder: Path, fak
     async with OfflineDoor(fake.path, folder / "http-keys") as door:
         headers = ORIGIN | {"host": HOST}
         for carried in ({"authorization": f"Bearer {secret}"}, {"cookie": await signed_in(door, secret)}):
-            answer = await door.request("POST", path, b'{"model":"guide"}', headers | carried, unix=False)
-            assert (answer.status, answer.json["error"]["code"]) == (403, "not_permitted")
-    assert not [call for call in fake.calls if call.method.startswith("models/")]
+            answer = await door.request("POST", path, json.dumps(body).encode(), headers | carried, unix=False)
+            assert answer.status == 403
+            assert answer.json["error"]["code"] == code if code else "people change no models" in answer.json["error"]
+        # Its answers load a model as they need it, and unload none.
+        once = json.dumps({"model": "guide", "prompt": "Hi", "keep_alive": 0, "stream": False}).encode()
+        headers["authorization"] = f"Bearer {secret}"
+        assert (await door.request("POST", "/api/generate", once, headers, unix=False)).status == 200
+        cold = json.dumps({"model": "guide"}).encode()
+        assert (await door.request("POST", "/api/generate", cold, headers, unix=False)).status == 200
+    assert not [call for call in fake.calls if call.method in ("models/load", "models/unload")]

@@ -31,6 +31,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": PROMPT,
     "/infill": {"input_prefix": "a", "input_suffix": "b", "stream": True},
+    "/completion": {"prompt": "Hi", "stream": True},
     "/v1/responses": {"model": "guide", "input": "Hi", "stream": True},
     "/v1/messages": CHAT | {"max_tokens": 9},
     "/api/chat": CHAT,
@@ -119,11 +120,27 @@ async def test_a_stream_has_an_event_at_least_every_30_s_while_its_prompt_is_rea
         assert {choice["finish_reason"] for event in events for choice in event["choices"]} == {None}
     elif path == "/v1/completions":
         assert [choice["text"] for event in events for choice in event["choices"]] == [""] * len(events)
-    elif path == "/infill":
+    elif path in ("/infill", "/completion"):
         assert [(event["content"], event["stop"]) for event in events] == [("", False)] * len(events)
     else:
         shown = [event["message"]["content"] if path == "/api/chat" else event["response"] for event in events]
         assert (shown, {event["done"] for event in events}) == ([""] * len(events), {False})
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+async def test_ollamas_first_line_comes_within_a_second_while_the_prompt_is_read(fake: FakeDaemon, path: str) -> None:
+    clock, answer = Clock(), Answer()
+    fake.silent_after = 0
+    async with OfflineDoor(fake.path, Path("none"), pace=Pace(later=clock.later)) as door:
+        body = json.dumps(BODIES[path]).encode()
+        task = asyncio.create_task(door.into(answer, "POST", path, body, {"content-type": "application/json"}))
+        await fake.saw("infer_stream")
+        await settled()
+        assert not answer.body
+        await clock.advance(1.0)
+        assert [line["done"] for line in answer.lines] == [False]
+        fake.drop()
+        await task
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,8 @@ def named_as_sent(members: Mapping[str, str]) -> Iterator[None]:
 
 async def embedded(door: DoorContext, exchange: Exchange, params: Mapping[str, Any]) -> Embeddings:
     """Return a vector for each text of `input`, a call of the daemon after the other; raises Problem and CardError."""
+    params = {**params}
+    await name_model(door, params)
     texts = params["input"]
     if len(texts) > _MOST_TEXTS:
         raise bad("input", f"{len(texts)} texts, at most {_MOST_TEXTS} a request: send them in several requests")
@@ -168,13 +170,21 @@ async def _embedded_part(door: DoorContext, exchange: Exchange, params: Mapping[
     return found
 
 
+async def name_model(door: DoorContext, params: dict[str, Any]) -> Model | None:
+    """Name the model of params as the daemon does; return its entry, None if there is no such model."""
+    name = params.get("model")
+    model = await (door.catalogue.default() if name is None else door.catalogue.find(name))
+    if model is not None and name not in (None, model.name, *model.aliases):
+        params["model"] = model.name
+    return model
+
+
 async def fit_to_model(door: DoorContext, params: dict[str, Any], *, claude: bool = False) -> Model | None:
     """Fit params to their model: one that stands in for an unknown one, and thoughts only if it has them.
 
     Returns the model that stands in; for a name of Claude's it is the default model, which answers under that name.
     """
-    name, stands_in = params.get("model"), None
-    model = await (door.catalogue.default() if name is None else door.catalogue.find(name))
+    model, stands_in = await name_model(door, params), None
     if model is None:
         if claude:
             model = await door.catalogue.default()

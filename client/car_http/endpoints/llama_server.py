@@ -112,7 +112,6 @@ async def embedding(door: DoorContext, exchange: Exchange, request: EmbeddingReq
     params = {"input": texts, "normalize": request.embd_normalize != -1} | given(model=request.model or None)
     params |= origin_params(caller_of(exchange))
     with named_as_sent({"input": name}):
-        await fit_to_model(door, params)
         found = await embedded(door, exchange, params)
     shown = [{"index": place, "embedding": [vector]} for place, vector in enumerate(found.embeddings)]
     await exchange.respond(msgspec.json.encode(shown))

@@ -13,7 +13,7 @@ from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
 from car_http.dialects.openai_models import model_object
 from car_http.dialects.rerank import RerankRequest
-from car_http.endpoints.context import DoorContext, caller_of
+from car_http.endpoints.context import DoorContext, caller_of, name_model
 from car_http.exchange import Exchange
 from car_http.problems import Problem, problem_of
 from car_protocol.text import Ranking
@@ -29,7 +29,7 @@ class NamedModel(Struct):
 
 async def load(door: DoorContext, exchange: Exchange, request: NamedModel) -> None:
     """Answer `POST /models/load` once the model is served; an event stream has its progress before."""
-    _permit(exchange)
+    permit(exchange)
     if SSE in exchange.head.headers.get("accept", ""):
         await _load_visibly(door, exchange, request.model)
         return
@@ -38,13 +38,14 @@ async def load(door: DoorContext, exchange: Exchange, request: NamedModel) -> No
 
 async def unload(door: DoorContext, exchange: Exchange, request: NamedModel) -> None:
     """Answer `POST /models/unload` once the model is gone."""
-    _permit(exchange)
+    permit(exchange)
     await _change(door, exchange, request, "models/unload")
 
 
 async def rank(door: DoorContext, exchange: Exchange, request: RerankRequest) -> None:
     """Answer `POST /v1/rerank`."""
     params = rerank.read(request, caller_of(exchange))
+    await name_model(door, params)
     found = await exchange.while_connected(door.pool.result_as(Ranking, "rerank", params))
     await exchange.respond(msgspec.json.encode(rerank.ranking_object(request, found)))
 
@@ -68,9 +69,14 @@ async def watch(door: DoorContext, exchange: Exchange, nothing: None) -> None:
                 return
 
 
-def _permit(exchange: Exchange) -> None:
-    """Refuse a person, because the daemon would take the change for the door's user's; raises Problem."""
-    if exchange.key is not None and exchange.key.person is not None:
+def changes_models(exchange: Exchange) -> bool:
+    """Return whether a request may change models: not a person's, which the daemon would take for the door's user's."""
+    return exchange.key is None or exchange.key.person is None
+
+
+def permit(exchange: Exchange) -> None:
+    """Refuse a person's request; raises Problem."""
+    if not changes_models(exchange):
         raise Problem(403, "not_permitted", "people change no models: an administrator does, with `carctl models`")
 
 

@@ -1,19 +1,25 @@
 """Ollama's endpoints."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from car_client.results import ModelDetails
+from car_client.errors import CardError
+from car_client.results import Capacity, Model, ModelDetails
 from car_http.dialects.common import Caller, as_sent
 from car_http.dialects.job import Job
 from car_http.dialects.ollama import models, requests
 from car_http.dialects.ollama.writer import now
 from car_http.dialects.openai_embeddings import shortened
-from car_http.endpoints.context import DoorContext, Handler, R, answer_job, caller_of, embedded, named_as_sent
+from car_http.endpoints.context import DoorContext, Handler, answer_job, caller_of, embedded, named_as_sent
+from car_http.endpoints.models import changes_models, permit
 from car_http.exchange import Exchange
 from car_http.problems import bad
+
+G = TypeVar("G", bound=requests.Generated)
 
 
 class ShowRequest(Struct):
@@ -23,20 +29,46 @@ class ShowRequest(Struct):
     name: str | None = None
 
 
-def answering(read: Callable[[R, Caller], Job | str]) -> Handler[R]:
+def answering(read: Callable[[G, Caller], Job | str]) -> Handler[G]:
     """Return the handler that answers a job, or at once a request without a prompt, which only names its model."""
 
-    async def handle(door: DoorContext, exchange: Exchange, request: R) -> None:
-        job = read(request, caller_of(exchange))
+    async def handle(door: DoorContext, exchange: Exchange, request: G) -> None:
+        job, name, unloads = read(request, caller_of(exchange)), request.model, request.unloads
         del request  # its values are packed in the job
         if isinstance(job, Job):
             await answer_job(door, exchange, job)
+            if unloads and changes_models(exchange):
+                await _unload_idle(door, name)
             return
-        model = await door.catalogue.find(job) or await door.stand_in() or await door.model(job)
-        loaded = {"model": model.name, "created_at": now(), "response": "", "done": True, "done_reason": "load"}
-        await exchange.respond(msgspec.json.encode(loaded | {"message": {"role": "assistant", "content": ""}}))
+        found = await door.catalogue.find(job)
+        model = found or await door.stand_in() or await door.model(job)
+        if unloads:
+            permit(exchange)
+        if found and changes_models(exchange):
+            await _move(door, exchange, model, "models/unload" if unloads else "models/load")
+        reason = {"done": True, "done_reason": "unload" if unloads else "load"}
+        empty = {"response": "", "message": {"role": "assistant", "content": ""}}
+        await exchange.respond(msgspec.json.encode({"model": model.name, "created_at": now()} | empty | reason))
 
     return handle
+
+
+async def _move(door: DoorContext, exchange: Exchange, model: Model, method: str) -> None:
+    """Load or unload a model, unless it is so already; raises CardError."""
+    if (model.state in ("ready", "draining")) != (method == "models/load"):
+        await exchange.while_connected(door.pool.result(method, {"model": model.name}))
+        door.catalogue.forget()
+
+
+async def _unload_idle(door: DoorContext, name: str) -> None:
+    """Unload a model that no other request uses; its answer is out, so an error has nowhere to go."""
+    with suppress(CardError):
+        if (model := await door.catalogue.find(name)) is None:
+            return  # another one stood in
+        capacity = await door.pool.result_as(Capacity, "inference/capacity", {"model": model.name})
+        if not (capacity.in_use or capacity.queued or capacity.parked):
+            await door.pool.result("models/unload", {"model": model.name})
+            door.catalogue.forget()
 
 
 async def embed(door: DoorContext, exchange: Exchange, request: requests.EmbedRequest) -> None:
@@ -72,13 +104,13 @@ async def version(door: DoorContext, exchange: Exchange, nothing: None) -> None:
 
 async def tags(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /api/tags`."""
-    listed = models.tags(await door.catalogue.models(), door.metrics.started)
+    listed = models.tags(await door.catalogue.models(), await door.catalogue.files(), door.metrics.started)
     await exchange.respond(msgspec.json.encode(listed))
 
 
 async def running(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /api/ps`."""
-    listed = models.running(await door.catalogue.models(), door.metrics.started)
+    listed = models.running(await door.catalogue.models(), await door.catalogue.files(), door.metrics.started)
     await exchange.respond(msgspec.json.encode(listed))
 
 
@@ -87,7 +119,8 @@ async def show(door: DoorContext, exchange: Exchange, request: ShowRequest) -> N
     name = request.model or request.name
     if not name:
         raise bad("model", "give the name of a model: GET /api/tags lists them")
-    details = await door.pool.result_as(ModelDetails, "models/show", {"model": requests.model_name(name)})
+    model = await door.model(name)
+    details = await door.pool.result_as(ModelDetails, "models/show", {"model": model.name})
     await exchange.respond(msgspec.json.encode(models.shown(details, door.metrics.started)))
 
 

@@ -1,5 +1,6 @@
 """Ollama's `POST /api/chat`, `/api/generate` and `/api/embed`: requests."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -21,15 +22,12 @@ from car_http.dialects.common import (
 )
 from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
-from car_http.dialects.openai_chat import function_tools
+from car_http.dialects.openai_chat import function_tools, thoughts
 from car_http.problems import bad
 from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
-_REFUSED = {
-    "template": "the model's own template is used: send `raw` with the whole prompt",
-    "context": "answers are not stored: send the conversation to /api/chat",
-}
+_REFUSED = {"template": "the model's own template is used: send `raw` with the whole prompt"}
 _SAME = (
     "temperature",
     "top_p",
@@ -50,7 +48,7 @@ _NAMES = {
 }
 EMBED_NAMES = {"input": ("input", "prompt")}
 _MOST_SEED = 2**32 - 2
-_TAG = ":latest"
+_DURATION = re.compile(r"-?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h)?)+", re.ASCII)
 Whole = Annotated[int | float, note("a whole number; a fraction is dropped")]
 
 
@@ -107,7 +105,23 @@ class Generated(Struct, kw_only=True):
     think: bool | str | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    keep_alive: Annotated[float | str | None, note("0: the model is unloaded after the answer")] = None
     card: Own | None = None
+
+    @property
+    def unloads(self) -> bool:
+        """Whether the model is not needed after the answer; raises Problem for what is not a duration."""
+        if isinstance(self.keep_alive, str):
+            if not _DURATION.fullmatch(self.keep_alive):
+                raise bad("keep_alive", "give a number of seconds, or a duration such as 5m; 0 unloads the model")
+            return not self.keep_alive.strip("-.0nuµmsh")
+        return self.keep_alive == 0
+
+    @property
+    def left_out(self) -> list[str]:
+        """The members that have no effect here, as the answer says."""
+        forever = str(self.keep_alive).startswith("-")  # a model's `pinned` is configured
+        return ["keep_alive"] if forever else []
 
 
 class ChatRequest(Generated, kw_only=True):
@@ -126,7 +140,12 @@ class GenerateRequest(Generated, kw_only=True):
     images: list[str] | None = None
     raw: bool | None = None
     template: str | None = None
-    context: list[int] | None = None
+    context: Annotated[list[int] | None, note("dropped: answers are not stored; /api/chat takes a conversation")] = None
+
+    @property
+    def left_out(self) -> list[str]:
+        """The members that have no effect here, as the answer says."""
+        return super().left_out + (["context"] if self.context else [])
 
 
 class EmbedRequest(Struct, kw_only=True):
@@ -139,26 +158,27 @@ class EmbedRequest(Struct, kw_only=True):
     truncate: bool | None = None
 
 
-def model_name(name: str) -> str:
-    """Return the name without the tag that Ollama adds by itself."""
-    return name.removesuffix(_TAG)
-
-
 def read_chat(request: ChatRequest, caller: Caller) -> Job | str:
     """Translate a chat; without messages return the model's name, which such a request loads. Raises Problem."""
     if not request.messages:
-        return model_name(request.model)
+        return request.model
     tools, left_out = function_tools(request.tools)
     params = {"messages": _messages(request.messages)} | given(tools=tools or None)
-    return _job(request, caller, params, OllamaWriter(request.model, chats=True, left_out=left_out), left_out)
+    return _job(
+        request,
+        caller,
+        params,
+        OllamaWriter(request.model, chats=True, left_out=[*left_out, *request.left_out]),
+        left_out,
+    )
 
 
 def read_generate(request: GenerateRequest, caller: Caller) -> Job | str:
     """Translate a prompt; without one return the model's name, which such a request loads. Raises Problem."""
     refuse(request, _REFUSED)
     if not request.prompt and not request.images:
-        return model_name(request.model)
-    return _job(request, caller, _prompt(request), OllamaWriter(request.model, chats=False))
+        return request.model
+    return _job(request, caller, _prompt(request), OllamaWriter(request.model, chats=False, left_out=request.left_out))
 
 
 def read_embed(request: EmbedRequest, caller: Caller) -> dict[str, Any]:
@@ -167,7 +187,7 @@ def read_embed(request: EmbedRequest, caller: Caller) -> dict[str, Any]:
     if request.dimensions is not None and request.dimensions < 1:
         raise bad("dimensions", "give a number of at least 1")
     listed = [texts] if isinstance(texts, str) else texts
-    params = {"input": listed, "model": model_name(request.model), "truncate": request.truncate is not False}
+    params = {"input": listed, "model": request.model, "truncate": request.truncate is not False}
     return params | origin_params(caller)
 
 
@@ -176,7 +196,7 @@ def _job(
 ) -> Job:
     stream = request.stream is not False
     options = request.options or Options()
-    params |= {"model": model_name(request.model)} | _sampling(options)
+    params |= {"model": request.model} | _sampling(options)
     params |= given(logprobs=(request.top_logprobs or 0) if request.logprobs else None)
     params |= _format(request.format) | _thinking(request.think)
     params |= caller_params(caller, user=None, session=None, stream=stream)
@@ -189,7 +209,9 @@ def _prompt(request: GenerateRequest) -> dict[str, Any]:
     if request.raw or request.suffix:
         if request.images:
             raise bad("images", "go with a prompt in the model's own template: leave out `raw` and `suffix`")
-        return {"prompt": request.prompt or ""} | given(suffix=request.suffix or None)
+        return {"prompt": request.prompt or ""} | given(
+            suffix=request.suffix or None, parse_special=request.raw or None
+        )
     system = [{"role": "system", "content": request.system}] if request.system else []
     user = Message(role="user", content=request.prompt, images=request.images)
     return {"messages": [*system, *_messages([user])]}
@@ -262,7 +284,6 @@ def _format(form: str | dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _thinking(think: bool | str | None) -> dict[str, Any]:
-    if think is None:
-        return {}
-    arguments = {"reasoning_effort": think} if isinstance(think, str) else None
-    return {"reasoning": "off" if think is False else "on"} | given(template_args=arguments)
+    if isinstance(think, bool):
+        return {"reasoning": "on" if think else "off"}
+    return thoughts(think) | given(template_args={"reasoning_effort": think} if think else None)
