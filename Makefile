@@ -195,8 +195,6 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.long_prompt --tokens 4000
 	$(BIN)/python -m benchmarks.prefixes
 	$(BIN)/python -m benchmarks.conversations
-	$(BIN)/python -m benchmarks.texts
-	$(BIN)/python -m benchmarks.guesses
 	$(BIN)/python -m benchmarks.door
 	$(BIN)/python -m benchmarks.door --paced
 	$(BIN)/python -m benchmarks.memory --full

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from benchmarks import conversations, guesses, long_prompt, overhead, prefixes
+from benchmarks import conversations, long_prompt, overhead, prefixes
 from benchmarks.generator import embedded
 from benchmarks.report import figure
 from benchmarks.targets.card import serving
@@ -43,14 +43,6 @@ class Line(NamedTuple):
 def at_most(name: str, own: float, most: float) -> Line:
     """Return the line of a figure with a bar of its own."""
     return Line(name, figure(own), "", f"at most {figure(most)}", own <= most)
-
-
-def at_least(name: str, ratios: Sequence[float], least: float) -> Line:
-    """Return the line of ratios of which the lowest is judged, in hundredths; the median stands beside it."""
-    lowest = round(min(ratios), 2)
-    return Line(
-        name, f"{lowest:.2f}", f"median {statistics.median(ratios):.2f}", f"at least {least:.2f}", lowest >= least
-    )
 
 
 def ratio_at_most(name: str, own: Sequence[float], its: Sequence[float], most: float) -> Line:
@@ -135,17 +127,3 @@ def restart_line(model: str, turns: int) -> Line:
     name = f"a prefix of {PREFIX_TOKENS:,} after a restart: first token, percent of cold"
     line = at_most(name, found.percent, PREFIX_PERCENT)
     return line._replace(beside=f"cold {figure(found.cold)} ms")
-
-
-def guess_lines(model: str, servers: list[LlamaServer], turns: int) -> Iterator[Line]:
-    """Run texts with and without guesses in turn; yield the lines, and that of llama-server's own lookup."""
-    repeating, free, _ = guesses.measured(model, 1, turns)
-    yield at_least("guesses, texts without repetition: on / off", [each.ratio for each in free], guesses.FREE_LEAST)
-    kinds = "guesses, copies, edits, summaries"
-    yield at_least(f"{kinds}: on / off", [each.ratio for each in repeating], guesses.REPEATING_LEAST)
-    simulated = [each.simulated for each in repeating]
-    yield at_least(f"{kinds}: simulated, rows that cost next to nothing", simulated, guesses.SIMULATED_LEAST)
-    for server in servers[:1]:
-        ratios = guesses.measured_server(model, server, turns)
-        its = f"{min(ratios):.2f}, median {statistics.median(ratios):.2f}"
-        yield Line(f"{kinds}: llama-server's {guesses.SERVER_LOOKUP}, on / off", "", its, "", None)

@@ -152,7 +152,6 @@ def all_parts(model: str, servers: list[LlamaServer], turns: int, long_turns: in
         measure = partial(verdict_parts.conversation_lines, model, case, servers, long_turns)
         yield Part(str(case), measure, full=True)
     yield Part("a prefix after a restart", lambda: iter([verdict_parts.restart_line(model, long_turns)]), full=True)
-    yield Part("guesses", partial(verdict_parts.guess_lines, model, servers, long_turns), full=True)
 
 
 def chosen_of(parts: Sequence[Part], only: str, *, full: bool) -> list[Part]:
