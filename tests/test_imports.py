@@ -34,7 +34,7 @@ ORDERS = {
     BASE: (("host", "ipc", "guide"), ("capacity",)),
     DAEMON: (
         ("sockets", "gguf", "scheduler"),
-        ("telemetry", "people"),
+        ("telemetry", "people", "ledger"),
         ("models", "connections"),
         ("config", "engines"),
         ("requests", "cluster"),

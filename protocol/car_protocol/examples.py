@@ -182,5 +182,24 @@ EXAMPLES: dict[str, Example] = {
             ]
         },
     ),
+    "daemon/usage": Example(
+        {"by": ["person"], "since": "2026-01-01"},
+        {
+            "since": "2026-01-01",
+            "until": "2026-01-31",
+            "total": {"completed": 2, "prompt_tokens": 30, "computed_tokens": 30, "completion_tokens": 74},
+            "rows": [
+                {
+                    "person": "anna",
+                    "completed": 2,
+                    "prompt_tokens": 30,
+                    "computed_tokens": 30,
+                    "completion_tokens": 74,
+                    "device_s": 0.05,
+                    "waited_s": 0.01,
+                }
+            ],
+        },
+    ),
     "rpc.discover": Example({}, {"openrpc": "1.2.6"}),
 }

@@ -26,6 +26,7 @@ from car_protocol.text import (
     TokenizeParams,
     Tokens,
 )
+from car_protocol.usage import UsageParams, UsageReport
 
 
 class Method(Struct, frozen=True):
@@ -135,6 +136,13 @@ METHODS: dict[str, Method] = {
         WhyParams,
         Why,
         note="Of the caller's own requests for answers alone; an unknown id has none.",
+    ),
+    "daemon/usage": Method(
+        "What requests took, by day, person, app and model.",
+        UsageParams,
+        UsageReport,
+        waits=True,
+        note="The caller's own rows, for administrators all. The ledger is kept while `[people]` has somebody.",
     ),
     "rpc.discover": Method("This table as an OpenRPC document.", NoParams, dict[str, Any]),
 }

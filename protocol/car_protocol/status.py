@@ -39,6 +39,8 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     prefill_tokens_per_s: Annotated[float, note("prompt tokens computed, lately")]
     cache_hits: Annotated[int, note("requests whose prompt was computed only in part")]
     cached_tokens: Annotated[int, note("prompt tokens that were not computed again")]
+    computed_tokens: Annotated[int, note("prompt tokens and texts computed, those of lost cells again")] = 0
+    sampled_tokens: Annotated[int, note("tokens of answers")] = 0
     evicted_sequences: Annotated[int, note("prefixes that were evicted from their sequence")]
     utilisation: Annotated[float, note("share of the time that it computes, 0 to 1")]
     saved_bytes: Annotated[

@@ -176,6 +176,8 @@ def status(socket: str) -> dict[str, Any]:
         "prefill_tokens_per_s": 900.0,
         "cache_hits": 3,
         "cached_tokens": 100,
+        "computed_tokens": 900,
+        "sampled_tokens": 400,
         "evicted_sequences": 0,
         "saved_bytes": 0,
         "stored_hits": 0,

@@ -73,7 +73,7 @@ def environment_of(folder: Path) -> dict[str, str]:
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("CAR_")}
     cache = Path(tempfile.gettempdir()) / f"card-tests-{os.getuid()}"
-    return {**kept, "XDG_CACHE_HOME": str(cache), "XDG_CONFIG_HOME": str(folder)}
+    return {**kept, "XDG_CACHE_HOME": str(cache), "XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
 
 
 class RawClient:

@@ -12,7 +12,7 @@ from tools.reference.protocol import table
 def metrics() -> str:
     """Return every family with its kind, its labels and its meaning."""
     status = msgspec.convert(busy_status() | {"models": []}, Status)
-    text = Metrics(lambda: status, lambda: 0, lambda: 0, {}).text()
+    text = Metrics(lambda: status, lambda: 0, lambda: 0, {}, {}).text()
     families = [each for each in text_string_to_metric_families(text) if each.name.startswith("card_")]
     rows = [(f"`{each.name}`", each.type, each.documentation.rstrip(".")) for each in families]
     return table(("metric", "kind", "meaning"), sorted(rows))

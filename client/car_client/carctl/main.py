@@ -57,6 +57,7 @@ COMMANDS = {
     "http": Command("serve OpenAI's, Anthropic's and Ollama's clients; keys, state", "http.command"),
     "page": Command("print a link to the page of the HTTP door, and open it", "http.page"),
     "people": Command("give people keys of their own; their shares", "people"),
+    "usage": Command("show what requests took, by person, app, model or day", "usage"),
     "cluster": Command("make this machine a node of a cluster; show its machines", "cluster.command"),
     "launch": Command("print or write the configuration of an application", "launch.command"),
     "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),

@@ -1224,6 +1224,10 @@ export interface EngineStatus {
   cache_hits: number;
   /** prompt tokens that were not computed again */
   cached_tokens: number;
+  /** prompt tokens and texts computed, those of lost cells again Default 0. */
+  computed_tokens?: number;
+  /** tokens of answers Default 0. */
+  sampled_tokens?: number;
   /** prefixes that were evicted from their sequence */
   evicted_sequences: number;
   /** share of the time that it computes, 0 to 1 */
@@ -1493,6 +1497,78 @@ export interface ReadPrompt {
   parted?: Parted;
 }
 
+/** The members by which rows are told apart, and the first day that counts. */
+export interface UsageParams {
+  /** the caller's own; only `traceparent` is read */
+  _meta?: Record<string, unknown>;
+  /**
+   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
+   * follows; 1009 for processes that are no delegates, and for unknown persons
+   */
+  person?: string | null;
+  /** what tells rows apart; `person` tells people and users apart */
+  by?: ("app" | "day" | "model" | "person")[];
+  /** the first day that counts, as `2026-01-31`; the last 30 days if absent */
+  since?: string | null;
+}
+
+/** The caller's own rows, for administrators all rows. */
+export interface UsageReport {
+  /** the first day that counts */
+  since: string;
+  /** today */
+  until: string;
+  /** the sum of all rows, those left out too */
+  total: UsageRow;
+  /** by day, then those with most tokens first */
+  rows?: UsageRow[];
+  /** rows beyond 1,000, which have fewest tokens Default 0. */
+  left_out?: number;
+  /** why rows are missing: no ledger is kept, or its file cannot be used */
+  why?: string;
+}
+
+/**
+ * The amounts of one group of requests; members that are 0, or by which rows are not told apart,
+ * are left out.
+ */
+export interface UsageRow {
+  /** requests that were answered with a result Default 0. */
+  completed?: number;
+  /** as in the status: 1002, 1005, 1007 or -32603 Default 0. */
+  failed?: number;
+  /** -32800 Default 0. */
+  cancelled?: number;
+  /** all other errors Default 0. */
+  rejected?: number;
+  /** of the prompts of ended requests Default 0. */
+  prompt_tokens?: number;
+  /** of prompts, found in the cache Default 0. */
+  cached_tokens?: number;
+  /** of prompts, computed Default 0. */
+  computed_tokens?: number;
+  /** sampled Default 0. */
+  completion_tokens?: number;
+  /** answers of `decide` Default 0. */
+  decisions?: number;
+  /** texts that were embedded or ranked Default 0. */
+  texts?: number;
+  /** seconds of engines' steps, divided by the tokens in them Default 0.0. */
+  device_s?: number;
+  /** seconds without a sequence Default 0.0. */
+  waited_s?: number;
+  /** of the daemon's time zone */
+  day?: string;
+  /** of `[people]` */
+  person?: string;
+  /** of a user that is no person */
+  uid?: number;
+  /** the label of requests, else their tenant; empty without either */
+  app?: string;
+  /** a name of `[models]` */
+  model?: string;
+}
+
 /** The params of `infer_stream/chunk`; `seq` counts from 0 without gaps. */
 export interface Chunk {
   /** of the request */
@@ -1629,6 +1705,11 @@ export interface Methods {
    * alone; an unknown id has none.
    */
   "daemon/why": { params: WhyParams; result: Why };
+  /**
+   * What requests took, by day, person, app and model. The caller's own rows, for administrators
+   * all. The ledger is kept while `[people]` has somebody.
+   */
+  "daemon/usage": { params: UsageParams; result: UsageReport };
   /** This table as an OpenRPC document. */
   "rpc.discover": { params: NoParams; result: Record<string, unknown> };
 }

@@ -1,4 +1,4 @@
-"""Folders: one that only this user can write to, whatever the umask, and the folder of what may be computed again."""
+"""Folders: one that only this user can write to, whatever the umask; and where measurements and records are kept."""
 
 import contextlib
 import errno
@@ -22,6 +22,15 @@ def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "car"
     return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "car"
+
+
+def state_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of records: the service manager's, else the user's."""
+    if given := env.get("STATE_DIRECTORY"):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "car"
+    return Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "car"
 
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH

@@ -437,8 +437,8 @@ class Extra(Struct, frozen=True, array_like=True):
 class RequestUpdate(Struct, frozen=True, array_like=True):
     """Results of one step for one request.
 
-    Its text, the number of tokens sampled, the prompt tokens done so far, and how many cells it did not have to compute
-    since its last update.
+    Its text, the number of tokens sampled, the prompt tokens done so far; and since its last update how many cells it
+    did not have to compute, and how many prompt tokens were computed for it, those of lost cells again.
     """
 
     key: Key
@@ -449,6 +449,7 @@ class RequestUpdate(Struct, frozen=True, array_like=True):
     extra: Extra | None = None
     end: End | None = None
     cached: TokenCount = 0
+    computed: TokenCount = 0
 
 
 class Parked(Struct, frozen=True, tag=True):
@@ -458,7 +459,7 @@ class Parked(Struct, frozen=True, tag=True):
 
 
 class StepDone(Struct, frozen=True, tag=True):
-    """Updates of all requests of one step.
+    """Updates of all requests of one step, and the seconds of the engine's work since the last such frame.
 
     If a request ended, `resident` are the keys of waiting requests that would go on from cells of idle sequences.
     """
@@ -466,6 +467,7 @@ class StepDone(Struct, frozen=True, tag=True):
     step: Count
     updates: Annotated[list[RequestUpdate], Meta(max_length=MAX_UPDATES)]
     resident: Annotated[list[Key], Meta(max_length=MAX_UPDATES)] = []
+    seconds: Measure = 0.0
 
 
 class RunningJob(Struct, frozen=True, array_like=True):

@@ -10,7 +10,7 @@ from car_base import guide
 from car_base.host import event_log
 from car_base.host.devices import AUTO, CPU
 from car_base.host.memory import PressureLimits
-from car_base.host.private_folder import cache_folder
+from car_base.host.private_folder import cache_folder, state_folder
 from car_base.ipc.engine_settings import EngineKeys, members_of
 from car_base.ipc.types import Sandbox
 from car_daemon.config.placing import (
@@ -63,6 +63,9 @@ class Config(Struct, frozen=True, kw_only=True):
     admin_uids: list[int]
     delegates: list[int]
     people: dict[str, PersonTable]
+    usage_folder: Path
+    usage_days: int
+    usage_by_person: bool
     drain_timeout_s: float
     exit_idle_s: float | None
     limits: Limits
@@ -99,6 +102,9 @@ def load_config(flags: Flags, env: Mapping[str, str] = os.environ) -> Config:
         admin_uids=list(daemon.admin_uids),
         delegates=list(daemon.delegates),
         people=file.people,
+        usage_folder=state_folder(env) / "usage",
+        usage_days=daemon.usage_days,
+        usage_by_person=file.metrics.usage_by_person,
         drain_timeout_s=daemon.drain_timeout_s,
         exit_idle_s=flags.exit_idle,
         limits=Limits(

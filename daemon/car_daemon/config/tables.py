@@ -67,6 +67,11 @@ class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
     max_connections_per_uid: Annotated[Positive, note("connections of one user at once")] = (
         Limits().max_connections_per_uid
     )
+    usage_days: Annotated[
+        int,
+        Meta(ge=1, le=36_500),
+        note("how long the ledger of usage is kept; it is kept while `[people]` has somebody"),
+    ] = 400
     sandbox: Annotated[Sandbox, note("`off`: daemon and engines keep all rights of their user")] = "strict"
 
 
@@ -157,6 +162,9 @@ class MetricsTable(Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[str, Meta(pattern=r"\A[A-Za-z0-9._-]{1,253}\Z")] | None,
         note("a name of this machine that requests for metrics may use in place of localhost"),
     ] = None
+    usage_by_person: Annotated[
+        bool, note("`card_usage_*` has a label for the person or user, beside that for the app")
+    ] = False
 
 
 class ClusterTable(Struct, frozen=True, forbid_unknown_fields=True):

@@ -35,6 +35,7 @@ class RpcCall(Struct, eq=False):
     _end: Callable[["RpcCall", bytes], None]
     _outbound: OutboundBuffer
     identity: Identity | None = None  # set before it is carried out
+    background: bool = False  # whatever class it names
     trace: Trace | None = None
     on_end: Callable[[], None] | None = None  # called once, when the call has its response
     work: CallWork | None = None  # None while nothing runs

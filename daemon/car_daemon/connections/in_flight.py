@@ -82,7 +82,7 @@ class RequestHandler(Protocol[C]):
         """Return whether the request may be answered later than at once."""
         ...
 
-    def refused(self, request: Call) -> None:
+    def refused(self, connection: C, request: Call) -> None:
         """Count a request that the connection itself refused."""
         ...
 
@@ -157,7 +157,7 @@ class RequestsInFlight(Generic[C]):
             self._calls[request_id] = call
             self._handler.call(self._connection, request, call)
         else:
-            self._handler.refused(request)
+            self._handler.refused(self._connection, request)
             answer = encode_message(refusal)
             if add is None:
                 self._send(answer)

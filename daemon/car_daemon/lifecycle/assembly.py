@@ -19,6 +19,7 @@ from car_daemon.engines.auto_device import AutoDevice
 from car_daemon.engines.link import Launcher, launch
 from car_daemon.engines.registry import CoresWatch
 from car_daemon.engines.supervisor import EngineSupervisor, LoadOrder, ReplicaSet, SupervisionLimits
+from car_daemon.ledger.ledger import Ledger
 from car_daemon.lifecycle.drain import Drain
 from car_daemon.lifecycle.model_events import Dependents, ModelEvents
 from car_daemon.lifecycle.pressure_watch import DevicePressure, PressureWatch
@@ -32,6 +33,7 @@ from car_daemon.methods.model_report import CapacityReport, ModelReport
 from car_daemon.methods.models import Inspections, ModelMethods
 from car_daemon.methods.status import StatusMethods
 from car_daemon.methods.status_report import StatusReport, UserView
+from car_daemon.methods.usage import UsageMethods
 from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.eviction import KeepAlive
 from car_daemon.models.manager import ModelManager
@@ -40,9 +42,11 @@ from car_daemon.models.memory_estimate import estimate_memory
 from car_daemon.models.model_files import ModelFiles
 from car_daemon.models.replica import Replica
 from car_daemon.models.weights_watch import WeightsWatch
+from car_daemon.people.identity import Identity
 from car_daemon.people.people import People
 from car_daemon.requests.answer import Responder
 from car_daemon.requests.inference import Inference, sink_at
+from car_daemon.requests.meter import Meter
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.request import Decisions
 from car_daemon.scheduler.scheduler import Scheduler
@@ -77,6 +81,7 @@ class Seams(NamedTuple):
     notifier: Notifier = Notifier()
     read_peer: Callable[[socket.socket], Peer] = peer_of
     clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
 
 
 class Control(NamedTuple):
@@ -106,7 +111,29 @@ class Assembly:
     @cached_property
     def people(self) -> People:
         """The people of the configuration."""
-        return People(self._config.delegates, self._config.people)
+        sums = self.ledger.sums
+        return People(
+            self._config.delegates,
+            self._config.people,
+            spent=sums.spent,
+            day_ends=self.ledger.day_ends,
+            clock=self._seams.wall_clock,
+        )
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """Keeps the usage of people."""
+        return Ledger(self._config.usage_folder, self._seams.wall_clock)
+
+    @cached_property
+    def meter(self) -> Meter:
+        """Counts the usage of people."""
+        return Meter(self.ledger.sums)
+
+    def keep_usage(self, config: Config) -> None:
+        """Keep the ledger if there are people; in the running event loop."""
+        self.meter.on = bool(config.people)
+        self.ledger.keep(config.usage_days, by_person=config.usage_by_person, kept=self.meter.on)
 
     @cached_property
     def scheduler(self) -> Scheduler:
@@ -122,7 +149,12 @@ class Assembly:
         """Requests from accepted to answered."""
         events = self.model_events
         return Inference(
-            self.scheduler, self.pool, clock=self._clock, arrived=events.work_arrived, left=events.work_left
+            self.scheduler,
+            self.pool,
+            clock=self._clock,
+            arrived=events.work_arrived,
+            left=events.work_left,
+            meter=self.meter,
         )
 
     @cached_property
@@ -314,6 +346,7 @@ class Assembly:
             connections=lambda: len(self.server),
             leased=lambda: self.scheduler.gate.in_use,
             latencies=self.inference.latencies,
+            usage=self.ledger.sums.series,
         )
 
     @cached_property
@@ -374,13 +407,19 @@ class Assembly:
         families = (
             InferenceMethods(self.inference, self.pool),
             self.capacity,
-            StatusMethods(self.user_view, self._metrics, self._fair_queue),
+            StatusMethods(self.user_view, self._metrics, self._fair_queue, self._admins),
+            UsageMethods(self.ledger, self._admins),
             self._administration,
             self.model_methods,
             self.inspections,
         )
         handlers = {name: handler for family in families for name, handler in family.table().items()}
-        return Dispatch(handlers, self.people, self.scheduler.totals.refuse)
+        return Dispatch(handlers, self.people, self._refused)
+
+    def _refused(self, identity: Identity) -> None:
+        self.scheduler.totals.refuse()
+        if self.meter.on:
+            self.meter.refused(identity)
 
     @cached_property
     def server(self) -> Server:

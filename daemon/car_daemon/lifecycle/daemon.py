@@ -101,6 +101,7 @@ class Daemon:
             old, self.config = self.config, config
             self._parts.auto_device.look()
             self._parts.reload.apply(config)
+            self._parts.keep_usage(config)
             self._parts.connect_placer()
         log.info("config.reloaded", needs_restart=needs_restart(old, config))
 
@@ -114,6 +115,8 @@ class Daemon:
         parts = self._parts
         parts.server.start(self._sockets.clients.listener)
         self._start_services([parts.service, parts.lag, *parts.socket_watches], stopping)
+        parts.keep_usage(self.config)
+        stopping.push_async_callback(parts.ledger.close)
         stopping.push_async_callback(parts.server.close, _CLOSE_PATIENCE_S)
         stopping.push_async_callback(parts.metrics_server.close)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):

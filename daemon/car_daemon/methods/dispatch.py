@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from car_base.host import defects
 from car_daemon.connections.call import RpcCall
+from car_daemon.people.identity import Identity
 from car_daemon.people.people import People
 from car_daemon.telemetry.logs import trace_facts
 from car_protocol.envelope import Call
@@ -29,10 +30,10 @@ class Dispatch:
     """Decodes params by the method table and calls the method's handler; errors become answers here.
 
     A call is of the connection's user, or of the person of `people` that a delegate names. `count_refused` is called
-    for inference that was refused before the scheduler received it.
+    with the identity for inference that was refused before the scheduler received it.
     """
 
-    def __init__(self, handlers: dict[str, Handler], people: People, count_refused: Callable[[], None]) -> None:
+    def __init__(self, handlers: dict[str, Handler], people: People, count_refused: Callable[[Identity], None]) -> None:
         if handlers.keys() != METHODS.keys():
             raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")
         self._handlers = handlers
@@ -55,12 +56,13 @@ class Dispatch:
             call.identity = connection.identity = identity
             if params.person is not None and method.infers:
                 self._people.begin(params.person)
+                call.background = self._people.is_background(params.person)
                 call.on_end = partial(self._people.end, params.person)
             result = self._handlers[request.method](connection, call, params)
             if result is not None:
                 call.result(result)
         except RpcError as error:
-            self.refused(request)
+            self._refused(request, call.identity or connection.user)
             call.error(error)
         except Exception as error:  # noqa: BLE001 - one failed call must not end the daemon
             # The text of an exception and its traceback may contain input, so that only its place is logged.
@@ -72,11 +74,14 @@ class Dispatch:
         method = METHODS.get(request.method)
         return method is not None and method.waits
 
-    def refused(self, request: Call) -> None:
-        """Count a request that was refused before the scheduler received it."""
+    def refused(self, connection: "Connection", request: Call) -> None:
+        """Count a request that was refused before its params were read."""
+        self._refused(request, connection.user)
+
+    def _refused(self, request: Call, identity: Identity) -> None:
         method = METHODS.get(request.method)
         if method is not None and method.infers:
-            self._count_refused()
+            self._count_refused(identity)
 
     def notify(self, connection: "Connection", notification: Call) -> None:
         """Carry out a notification: a cancellation; all others, and unreadable params, are ignored."""

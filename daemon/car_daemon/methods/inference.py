@@ -92,4 +92,5 @@ class InferenceMethods:
 
 def _origin(connection: Connection, call: RpcCall, client: str | None, tenant: str) -> CallOrigin:
     connection.tenant = tenant or connection.tenant
-    return CallOrigin(connection.identity, connection.peer.pid, connection.number, call.id, client, call.trace, tenant)
+    identity, pid = connection.identity, connection.peer.pid
+    return CallOrigin(identity, pid, connection.number, call.id, client, call.trace, tenant, call.background)

@@ -1,5 +1,6 @@
 """Methods that describe the daemon: status, metrics and the contract."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -18,9 +19,10 @@ from car_protocol.text import Text
 class StatusMethods:
     """Handlers that describe the daemon and its contract."""
 
-    def __init__(self, view: UserView, metrics: Metrics, fair_queue: FairQueue) -> None:
+    def __init__(self, view: UserView, metrics: Metrics, fair_queue: FairQueue, admins: Callable[[], set[int]]) -> None:
         self._view = view
         self._metrics = metrics
+        self._admins = admins
         self._feed = StatusFeed(fair_queue, view.encoder)
 
     def table(self) -> dict[str, Handler]:
@@ -36,9 +38,9 @@ class StatusMethods:
             connection.subscriptions.end_status()
         return self._view.status(connection.identity)
 
-    def metrics(self, _connection: Connection, _call: RpcCall, _params: NoParams) -> Text:
-        """Return the metrics in Prometheus' text format."""
-        return Text(self._metrics.text())
+    def metrics(self, connection: Connection, _call: RpcCall, _params: NoParams) -> Text:
+        """Return the metrics in Prometheus' text format, for administrators with those of usage, which name apps."""
+        return Text(self._metrics.text(usage=connection.identity.number in self._admins()))
 
     def discover(self, _connection: Connection, _call: RpcCall, _params: NoParams) -> dict[str, Any]:
         """Return the contract as an OpenRPC document."""

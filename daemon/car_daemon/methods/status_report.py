@@ -240,6 +240,8 @@ class StatusReport:
             prefill_tokens_per_s=round(counters.rate("prefill_tokens"), 1),
             cache_hits=counters.total("cache_hits"),
             cached_tokens=counters.total("cached_tokens"),
+            computed_tokens=counters.total("prefill_tokens") + counters.total("text_tokens"),
+            sampled_tokens=counters.total("sampled_tokens"),
             evicted_sequences=counters.total("evicted_sequences"),
             saved_bytes=counters.total("saved_bytes"),
             stored_hits=counters.total("stored_hits"),

@@ -4,11 +4,15 @@ from msgspec import Struct
 
 
 class Identity(Struct, frozen=True):
-    """A user by its uid, or a person behind the delegate of this uid; `allotted` is a person's number."""
+    """A user by its uid, or a person behind the delegate of this uid; `allotted` is a person's number.
+
+    `key` is the beginning of the hash of a person's key, which another person of the same name does not have.
+    """
 
     uid: int
     person: str | None = None
     allotted: int | None = None
+    key: str = ""
 
     @property
     def number(self) -> int:
@@ -18,4 +22,14 @@ class Identity(Struct, frozen=True):
     @property
     def namespace(self) -> str:
         """The name under which its cells are cached; a person's has a character that no uid has."""
-        return str(self.uid) if self.person is None else f"{self.uid}@{self.person}"
+        return str(self.uid) if self.person is None else f"{self.uid}@{self.person}/{self.key}"
+
+    @property
+    def name(self) -> str:
+        """The name under which its usage is kept: a person's is the same behind every delegate."""
+        return str(self.uid) if self.person is None else name_of(self.person)
+
+
+def name_of(person: str) -> str:
+    """Return the name under which a person's usage is kept, which no user has."""
+    return f"@{person}"

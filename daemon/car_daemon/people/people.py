@@ -2,18 +2,21 @@
 
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from car_daemon.people.identity import Identity
+from car_daemon.people.identity import Identity, name_of
 from car_protocol.errors import RpcError
 from car_protocol.meta import note
 
 # Numbers of people begin beyond the uids, and none is given twice: what an engine keeps for one reaches no other.
 _FIRST_NUMBER = 2**32
+
+# Of the hash of a key: enough that none has the same.
+_KEY_DIGITS = 16
 
 # Any answer of the person frees a place; the door's clients wait as long at a full queue whose pace is unknown.
 _RETRY_MS = 1000
@@ -23,12 +26,17 @@ UNKNOWN_PERSON = "there is no such person: add a table [people.NAME] to card.tom
 
 
 class PersonTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[people.NAME]`: a weight beside other people and users, and the hash of its key at the HTTP door."""
+    """`[people.NAME]`: a weight beside other people and users, limits, and the hash of its key at the HTTP door."""
 
     weight: Annotated[float, Meta(ge=0.001, le=1000), note("the share of the person, as that of a user")] = 1.0
     in_flight: Annotated[
         Annotated[int, Meta(ge=1)] | None, note("requests without an answer that it may have at once; more get 1001")
     ] = None
+    tokens_per_day: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        note("tokens that are computed or sampled for it in a day; requests after that get 1001 until midnight"),
+    ] = None
+    background: Annotated[bool, note("its requests are of class `throughput`, whatever they say")] = False
     key: Annotated[
         Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None,
         note("the SHA-256 of its key at `card-http`; `carctl people add` makes it"),
@@ -36,9 +44,24 @@ class PersonTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class People:
-    """Identities of people, by delegate and name; root, the daemon's own user and `delegates` may name every person."""
+    """Identities of people, by delegate and name; root, the daemon's own user and `delegates` may name every person.
 
-    def __init__(self, delegates: Collection[int] = (), tables: Mapping[str, PersonTable] | None = None) -> None:
+    `spent` returns the tokens of today by the name of an identity; `clock` and `day_ends` the time now and that of the
+    next day, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        delegates: Collection[int] = (),
+        tables: Mapping[str, PersonTable] | None = None,
+        *,
+        spent: Callable[[str], int] = lambda _: 0,
+        day_ends: Callable[[], float] = lambda: 0.0,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._spent = spent
+        self._day_ends = day_ends
+        self._clock = clock
         self._tables: Mapping[str, PersonTable] = {}  # by name
         self._delegates: frozenset[int] = frozenset()
         self._identities: dict[tuple[int, str], Identity] = {}
@@ -50,11 +73,12 @@ class People:
         return f"<People {len(self._tables)}, {len(self._identities)} identities>"
 
     def configure(self, delegates: Collection[int], tables: Mapping[str, PersonTable]) -> None:
-        """Admit these people from now on; a person that was removed and comes back is another identity."""
+        """Admit these people from now on; a person that comes back, or has another key, is another identity."""
+        same = {name for name, table in tables.items() if name in self._tables and self._tables[name].key == table.key}
         self._delegates = frozenset({0, os.getuid(), *delegates})
         self._tables = tables
         kept = self._identities.items()
-        self._identities = {key: each for key, each in kept if key[0] in self._delegates and key[1] in tables}
+        self._identities = {key: each for key, each in kept if key[0] in self._delegates and key[1] in same}
 
     def identity(self, uid: int, person: str) -> Identity:
         """Return the identity of a person that a process of a user names; raises RpcError `not_permitted`."""
@@ -66,9 +90,20 @@ class People:
 
     def begin(self, person: str) -> None:
         """Count a request of a person, until `end`; raises RpcError `quota` at its limit."""
-        most, used = self._tables[person].in_flight, self._in_flight[person]
-        if most is not None and used >= most:
-            raise RpcError("quota", limit="in_flight", value=most, used=used, retry_after_ms=_RETRY_MS)
+        table, used = self._tables[person], self._in_flight[person]
+        if table.in_flight is not None and used >= table.in_flight:
+            raise RpcError("quota", limit="in_flight", value=table.in_flight, used=used, retry_after_ms=_RETRY_MS)
+        if (most := table.tokens_per_day) is not None and (tokens := self._spent(name_of(person))) >= most:
+            ends_at = self._day_ends()
+            wait_ms = max(_RETRY_MS, round((ends_at - self._clock()) * 1000))
+            raise RpcError(
+                "quota",
+                limit="tokens_per_day",
+                value=most,
+                used=tokens,
+                retry_after_ms=wait_ms,
+                ends_at=round(ends_at),
+            )
         self._in_flight[person] += 1
 
     def end(self, person: str) -> None:
@@ -76,6 +111,10 @@ class People:
         self._in_flight[person] -= 1
         if not self._in_flight[person]:
             del self._in_flight[person]
+
+    def is_background(self, person: str) -> bool:
+        """Return whether the requests of a person give way to all others."""
+        return self._tables[person].background
 
     def weights(self) -> dict[int, float]:
         """Return the weights of people that have one, by number."""
@@ -86,5 +125,6 @@ class People:
         key = uid, person
         found = self._identities.get(key)
         if found is None:
-            found = self._identities[key] = Identity(uid, person, next(self._numbers))
+            own = (self._tables[person].key or "")[:_KEY_DIGITS]
+            found = self._identities[key] = Identity(uid, person, next(self._numbers), own)
         return found

@@ -8,6 +8,7 @@ from car_base.host.event_log import log
 from car_base.ipc import frames
 from car_daemon.engines.registry import EngineRegistry
 from car_daemon.requests.answer import PendingAnswer
+from car_daemon.requests.meter import Meter
 from car_daemon.scheduler.request import (
     Action,
     Complete,
@@ -22,6 +23,7 @@ from car_daemon.scheduler.request import (
     SendRun,
 )
 from car_daemon.scheduler.scheduler import Scheduler
+from car_daemon.scheduler.state import outcome_of
 from car_daemon.telemetry.logs import trace_facts
 
 _SLOW_WAIT_S = 0.1
@@ -41,12 +43,14 @@ class ActionRunner:
         clock: Callable[[], float],
         answered: Callable[[str], None],
         remind: Callable[[float], None],
+        meter: Meter,
     ) -> None:
         self._scheduler = scheduler
         self._engines = engines
         self._clock = clock
         self._answered = answered
         self._remind = remind
+        self._meter = meter
         self.answers: dict[int, PendingAnswer] = {}  # by the request's key
         self._divided_at = 0  # the gate's `busy_changes` when the cores were divided last
 
@@ -77,14 +81,13 @@ class ActionRunner:
             case SendPrepare(request, engine):
                 return self._prepare(answers[request.key], engine)
             case SendRun(request, engine):
-                answer = answers[request.key]
-                send(engine, answer.as_run())
-                self._forget(answer, besides=engine)
-                self._log_wait(request)
+                self._run(request, engine)
             case SendPark(key, engine):
                 send(engine, frames.Park(key))
             case SendResume(key, engine):
                 send(engine, frames.Resume(key))
+                if self._meter.on:
+                    self._meter.leased(answers[key], engine, self._clock())
             case SendHalt(key, engine, deadline):
                 send(engine, frames.Halt(key, deadline))
             case QueueProgress(request, position, eta_ms):
@@ -95,13 +98,24 @@ class ActionRunner:
                 return self._end(action)
         return []
 
+    def _run(self, request: Request, engine: int) -> None:
+        answer = self.answers[request.key]
+        self._engines.send(engine, answer.as_run())
+        self._forget(answer, besides=engine)
+        self._log_wait(request)
+        if self._meter.on:
+            self._meter.leased(answer, engine, self._clock())
+
     def _end(self, action: Complete | Fail) -> list[Action]:
         """Send the terminal answer of a request."""
         request, actions = action.request, list[Action]()
+        answer = self.answers.pop(request.key)
+        if self._meter.on:
+            outcome = outcome_of(action.reason) if isinstance(action, Fail) else "completed"
+            self._meter.ended(answer, outcome, self._clock())
         if isinstance(action, Complete):
-            self._complete(self.answers.pop(request.key))
+            self._complete(answer)
         else:
-            answer = self.answers.pop(request.key)
             if request.leased_at is None or request.retried:
                 self._engines.send(request.engine, frames.Forget(request.key))
                 self._forget(answer, besides=request.engine)

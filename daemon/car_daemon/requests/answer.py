@@ -40,7 +40,10 @@ class Responder(Protocol):
 
 
 class CallOrigin(Struct, frozen=True):
-    """Origin of a request: whose it is, process, connection and tenant, the client's own id and label, the trace."""
+    """Origin of a request: whose it is, process, connection and tenant, the client's own id and label, the trace.
+
+    Requests of a `background` origin are of class `throughput`.
+    """
 
     identity: Identity
     pid: int
@@ -49,6 +52,7 @@ class CallOrigin(Struct, frozen=True):
     client: str | None
     trace: Trace | None
     tenant: str = ""
+    background: bool = False
 
 
 class Siblings(Struct, eq=False):
@@ -70,6 +74,8 @@ class PendingAnswer(Protocol):
     origin: CallOrigin
     sequence: int | None  # in its engine, once a step advanced it
     prompt_tokens: int  # 0 until it is prepared
+    decisions: int  # 1 for an answer of `decide`
+    texts: int  # that are embedded or ranked
     siblings: Siblings
 
     @property

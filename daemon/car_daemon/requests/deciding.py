@@ -53,6 +53,7 @@ class DecisionAnswer:
         self.siblings = Siblings((request.key,))
         self.prompt_tokens = 0  # until it is prepared: of the state and of all questions
         self.sequence: int | None = None
+        self.decisions, self.texts = 1, 0
         self._params = params
         self._responder = responder
         self._temperatures = temperatures

@@ -18,6 +18,7 @@ class EmbeddingAnswer:
         self.origin = origin
         self.prompt_tokens = 0  # of all texts
         self.sequence: int | None = None
+        self.decisions, self.texts = 0, len(params.input if isinstance(params, EmbedParams) else params.documents)
         self.siblings = Siblings((request.key,))
         self._params = params
         self._responder = responder

@@ -9,6 +9,7 @@ from car_daemon.engines.registry import EngineRegistry
 from car_daemon.models.entry import ModelEntry
 from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import PendingAnswer
+from car_daemon.requests.meter import Meter
 from car_daemon.requests.tokenization import Tokenization
 from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import State
@@ -74,10 +75,12 @@ class EngineEvents:
         tokenization: Tokenization,
         work: ModelWork,
         *,
+        meter: Meter,
         clock: Callable[[], float],
     ) -> None:
         self._scheduler = scheduler
         self._engines = engines
+        self._meter = meter
         self._runner = runner
         self._tokenization = tokenization
         self._work = work
@@ -117,6 +120,7 @@ class EngineEvents:
     def engine_lost(self, engine: int, suspect: int | None = None) -> None:
         """Go on without an engine: its requests run again or are answered."""
         self._engines.left(engine)
+        self._meter.engine_lost(engine)
         self._tokenization.engine_lost(engine, suspect)
         self._runner.do(self._scheduler.engine_lost(engine, self._clock(), suspect))
 
@@ -137,6 +141,8 @@ class EngineEvents:
 
     def _step_done(self, engine: int, step: frames.StepDone) -> None:
         now = self._clock()
+        if self._meter.on:
+            self._meter.step(engine, step)
         if step.resident:
             self._scheduler.resident(engine, step.resident)
         for update in step.updates:

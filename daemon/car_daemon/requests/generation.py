@@ -52,7 +52,7 @@ def request_of(
         process=origin.pid,
         tenant=origin.tenant,
         size=0 if index else size,
-        priority=params.priority,
+        priority="throughput" if origin.background else params.priority,
         wait=params.wait,
         queue=params.queue,
         supersede=None if supersede is None else (origin.connection, f"{origin.identity.namespace}:{supersede}"),
@@ -89,6 +89,7 @@ class GenerationAnswer:
         self.origin = origin
         self.siblings = siblings
         self.prompt_tokens = 0  # until it is prepared
+        self.decisions = self.texts = 0
         self.sequence: int | None = None
         self._params = params
         self._responder = responder

@@ -11,6 +11,7 @@ from car_base.host.devices import CPU
 from car_base.host.event_log import Level, log
 from car_base.host.timers import Deadlines
 from car_daemon.engines.registry import EngineRegistry
+from car_daemon.ledger.sums import Sums
 from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.requests.action_runner import ActionRunner
 from car_daemon.requests.answer import CallOrigin, PendingAnswer, Responder, Siblings
@@ -19,6 +20,7 @@ from car_daemon.requests.embedding import EmbeddingAnswer
 from car_daemon.requests.engine_events import EngineEvents, ModelWork
 from car_daemon.requests.explanations import Explanations
 from car_daemon.requests.generation import GenerationAnswer, request_of
+from car_daemon.requests.meter import Meter
 from car_daemon.requests.several_answers import split
 from car_daemon.requests.tokenization import Tokenization
 from car_daemon.scheduler.request import Fail, Request, RequestSpec, Verb
@@ -76,7 +78,9 @@ class Inference:
         clock: Callable[[], float],
         arrived: Callable[[ModelEntry], None],
         left: Callable[[str], None],
+        meter: Meter | None = None,
     ) -> None:
+        meter = meter or Meter(Sums(0))
         self.scheduler = scheduler
         self._pool = pool
         self._clock = clock
@@ -91,9 +95,13 @@ class Inference:
             left=left,
         )
         engines = EngineRegistry()
-        self.runner = ActionRunner(scheduler, engines, clock=clock, answered=left, remind=self._deadlines.add)
+        self.runner = ActionRunner(
+            scheduler, engines, clock=clock, answered=left, remind=self._deadlines.add, meter=meter
+        )
         self.work = ModelWork(scheduler, self.runner, self.tokenization, clock=clock)
-        self.events = EngineEvents(scheduler, engines, self.runner, self.tokenization, self.work, clock=clock)
+        self.events = EngineEvents(
+            scheduler, engines, self.runner, self.tokenization, self.work, meter=meter, clock=clock
+        )
         self.explanations = Explanations(engines.__contains__, clock)
         self.latencies: defaultdict[str, Latencies] = defaultdict(Latencies)  # by model
 
@@ -149,6 +157,7 @@ class Inference:
             client=(origin.identity.number, origin.pid),
             process=origin.pid,
             tenant=origin.tenant,
+            priority="throughput" if origin.background else "latency_critical",
             size=size,
         )
         self._submit(entry, EmbeddingAnswer(Request(spec), params, origin, responder), now)

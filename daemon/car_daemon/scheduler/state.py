@@ -1,6 +1,6 @@
 """The state that the scheduler's parts share: open requests, counts, and what a request's end changes in them."""
 
-from typing import Any
+from typing import Any, Literal
 
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.gate import Gate
@@ -23,6 +23,14 @@ _LAST_WORD_S = 1.0
 
 # The reasons that count as failures; every other reason but `cancelled` is a rejection.
 _FAILED = frozenset({"deadline_exceeded", "engine_lost", "slow_reader", "internal_error"})
+Outcome = Literal["completed", "failed", "cancelled", "rejected"]
+
+
+def outcome_of(reason: str) -> Outcome:
+    """Return the outcome of a request that ended with an error."""
+    if reason == "cancelled":
+        return "cancelled"
+    return "failed" if reason in _FAILED else "rejected"
 
 
 class OutcomeTotals:
@@ -50,12 +58,8 @@ class OutcomeTotals:
 
     def count_error(self, reason: str) -> None:
         """Count a request that ended with an error."""
-        if reason == "cancelled":
-            self.cancelled += 1
-        elif reason in _FAILED:
-            self.failed += 1
-        else:
-            self.rejected += 1
+        outcome = outcome_of(reason)
+        setattr(self, outcome, getattr(self, outcome) + 1)
 
 
 # A new sample's part in the moving mean.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from car_base.ipc.types import PHASES
 from car_protocol.status import Status
+from car_protocol.usage import Amounts
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -87,6 +88,8 @@ _ENGINE_COUNTERS = (
     ("engine_restarts", "Engines started in place of a dead one.", "restarts"),
     ("prefix_cache_hits", "Requests that found a part of their prompt in the cache.", "cache_hits"),
     ("prefix_cache_tokens", "Prompt tokens found in the cache.", "cached_tokens"),
+    ("computed_prompt_tokens", "Tokens of prompts and texts computed.", "computed_tokens"),
+    ("sampled_tokens", "Tokens of answers.", "sampled_tokens"),
     ("stored_prefix_hits", "Requests that went on from a file of cache_dir.", "stored_hits"),
     ("evicted_sequences", "Cached prefixes evicted from their sequence.", "evicted_sequences"),
     ("restored_tokens", "Tokens of parked requests whose cells came back.", "restored_tokens"),
@@ -96,6 +99,23 @@ _ENGINE_COUNTERS = (
 _GUESSES = (
     ("guessed_tokens", "Tokens that were tried before they were known.", "tried"),
     ("right_guesses", "Tokens that were tried and were right.", "right"),
+)
+# Counters of usage: the name, the help text, a label, and by its values members of the amounts.
+_USAGE: tuple[tuple[str, str, str, dict[str, str]], ...] = (
+    (
+        "requests",
+        "Requests by app and outcome, while there are people.",
+        "outcome",
+        {each: each for each in ("completed", "failed", "cancelled", "rejected")},
+    ),
+    (
+        "tokens",
+        "Tokens by app: of prompts found in the cache or computed, and of answers.",
+        "kind",
+        {each: f"{each}_tokens" for each in ("cached", "computed", "completion")},
+    ),
+    ("device_seconds", "Seconds of engines' steps by app.", "", {"": "device_s"}),
+    ("wait_seconds", "Seconds without a sequence by app.", "", {"": "waited_s"}),
 )
 _HISTOGRAMS = (
     ("queue_seconds", "Time from arrival to a lease.", "queued"),
@@ -118,19 +138,22 @@ class Metrics:
         connections: Callable[[], int],
         leased: Callable[[], int],
         latencies: Mapping[str, Latencies],
+        usage: Mapping[tuple[str, str], Amounts],
     ) -> None:
         self._describe = describe
+        self._usage = usage  # by app and identity
         self._connections = connections
         self._leased = leased
         self._latencies = latencies
 
-    def text(self) -> str:
-        """Return the metrics in Prometheus' text format."""
+    def text(self, *, usage: bool = True) -> str:
+        """Return the metrics in Prometheus' text format; without `usage` no app and no person is named."""
         # Imported late, because the import is expensive and a daemon without scrapes never needs it.
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry()
-        registry.register(_Collector(self._describe(), self._connections(), self._leased(), self._latencies))
+        series = self._usage if usage else {}
+        registry.register(_Collector(self._describe(), self._connections(), self._leased(), self._latencies, series))
         return generate_latest(registry).decode()
 
     def page(self) -> tuple[str, str]:
@@ -143,7 +166,15 @@ class Metrics:
 class _Collector:
     """Metric families of one status."""
 
-    def __init__(self, status: Status, connections: int, leased: int, latencies: Mapping[str, Latencies]) -> None:
+    def __init__(
+        self,
+        status: Status,
+        connections: int,
+        leased: int,
+        latencies: Mapping[str, Latencies],
+        usage: Mapping[tuple[str, str], Amounts],
+    ) -> None:
+        self._usage = usage
         self._status = status
         self._connections = connections
         self._leased = leased
@@ -156,6 +187,7 @@ class _Collector:
         yield self._read_again()
         yield from self._waits()
         yield from self._decisions()
+        yield from self._taken()
 
     def _requests(self) -> Iterator["Metric"]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -224,6 +256,17 @@ class _Collector:
             for model, latencies in self._latencies.items():
                 for kind, value in getattr(latencies, member).items():
                     family.add_metric([model, kind], value)
+            yield family
+
+    def _taken(self) -> Iterator["Metric"]:
+        from prometheus_client.core import CounterMetricFamily
+
+        for name, meaning, label, members in _USAGE:
+            labels = ["app", "identity", *([label] if label else [])]
+            family = CounterMetricFamily(f"card_usage_{name}", meaning, labels=labels)
+            for (app, identity), amounts in self._usage.items():
+                for value, member in members.items():
+                    family.add_metric([app, identity, *([value] if label else [])], getattr(amounts, member))
             yield family
 
     def _waits(self) -> Iterator["Metric"]:

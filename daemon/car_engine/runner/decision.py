@@ -3,7 +3,7 @@
 from car_base.ipc.codec import packed_vector, tokens_of
 from car_base.ipc.frames import End, Extra, Fault, Run
 from car_engine.output.reader import NOTHING, Released
-from car_engine.runner.generation import Generation
+from car_engine.runner.generation import Generation, Work
 from car_protocol.answer import FinishReason, Logprob, Usage
 
 
@@ -28,8 +28,9 @@ class RunningDecision:
         self._read = 0  # tails that were read
         self._started = now
         self.history: list[int] = []  # nothing is sampled
-        self.cached_tokens = 0  # cells that did not have to be computed, and were not reported yet
+        self.cached_tokens = 0  # cells that did not have to be computed
         self.computed = 0  # tokens, those of lost cells again
+        self.owed = Work()
         self.prompt = tokens[: self._starts[1]]
 
     @property

@@ -47,6 +47,22 @@ class AnswerTokens(NamedTuple):
     of: Callable[[str], list[int]]
 
 
+class Work:
+    """Work for a request that no update has reported yet: cells from the cache, and prompt tokens computed."""
+
+    __slots__ = ("cached", "computed")
+
+    def __init__(self) -> None:
+        self.cached = 0
+        self.computed = 0
+
+    def paid(self) -> tuple[int, int]:
+        """Return both for an update, and begin anew."""
+        cached, computed = self.cached, self.computed
+        self.cached = self.computed = 0
+        return cached, computed
+
+
 class Generation:
     """Turn sampled tokens into text, up to a stop string, an end token, a grammar's end, `max_tokens` or a deadline."""
 
@@ -73,6 +89,7 @@ class Generation:
         self._plain = self._reader.plain and not sampler.bound  # only its length and an end token end it
         self.history: list[int] = []  # Sampled tokens.
         self.cached_tokens = 0  # Cells that did not have to be computed.
+        self.owed = Work()
         self._first_token: float | None = None  # Its time.
         self.finish_reason: FinishReason | None = None
         sampler.unconstrained = self._reader.thinking

@@ -183,6 +183,7 @@ class EngineLoop:
         self._send = send
         self._stepped = 0.0  # the end of the last step
         self._step_s = 0.0  # its seconds
+        self._reported_s = 0.0  # seconds of all phases that frames have reported
         self.progress = LoopProgress()
 
     def __repr__(self) -> str:
@@ -192,7 +193,7 @@ class EngineLoop:
     def counters(self) -> dict[str, float]:
         """Totals of the steps and of the running requests so far, and the seconds of each phase."""
         seconds = {f"{phase}_s": passed for phase, passed in self._phases.seconds.items()}
-        return {**self._stepper.counters, **self._running.counters, **seconds}
+        return {**self._stepper.counters, **self._running.counters, **self._texts.counters, **seconds}
 
     def run(self) -> NoReturn:
         """Work as long as the process lives."""
@@ -238,7 +239,10 @@ class EngineLoop:
         if updates:
             cache = self._running.cache
             for first in range(0, len(updates), MAX_UPDATES):
-                self._send(StepDone(self.progress.step, updates[first : first + MAX_UPDATES], cache.resident))
+                worked_s = sum(self._phases.seconds.values())
+                seconds, self._reported_s = worked_s - self._reported_s, worked_s
+                part = updates[first : first + MAX_UPDATES]
+                self._send(StepDone(self.progress.step, part, cache.resident, seconds))
                 cache.resident = []
             self._phases.end("send")
 

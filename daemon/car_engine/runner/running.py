@@ -47,20 +47,27 @@ class RunningSequences:
                 sequence.labels = running.labels
         return sequence
 
-    def leave(self, sequence: Sequence) -> tuple[Running, int]:
-        """Separate a request from its sequence; return it, and its cached cells that were not reported yet."""
+    def leave(self, sequence: Sequence) -> Running:
+        """Separate a request from its sequence, and return it."""
         running = self.requests.pop(sequence.number)
         del self.sequences[running.key]
         self._images.cancel(running.key)
         self._sampling.leave(sequence)
-        return running, count_cached(sequence, running)
+        count_cached(sequence, running)
+        return running
 
 
-def count_cached(sequence: Sequence, running: Running) -> int:
-    """Return the cells that the request did not have to compute since the last call."""
+def count_cached(sequence: Sequence, running: Running) -> None:
+    """Count the cells that the request did not have to compute since the last call."""
     cached, sequence.cached = sequence.cached, 0
     running.cached_tokens += cached
-    return cached
+    running.owed.cached += cached
+
+
+def paid(sequence: Sequence, running: Running) -> tuple[int, int]:
+    """Return the request's work for its next update: cells from the cache, and prompt tokens computed."""
+    count_cached(sequence, running)
+    return running.owed.paid()
 
 
 class FailedImages(NamedTuple):
@@ -144,6 +151,7 @@ class RunningRequests:
         self._parking = parking
         self._abilities = abilities
         self._clock = clock
+        self._sampled = 0.0  # tokens since the start
         self.ended = 0  # requests that ended by their last token since the loop last looked for commands
         self.seats = RunningSequences(cache, sampling, images)
         self._image_commands = ImageCommands(self.seats, cache, images)
@@ -155,8 +163,8 @@ class RunningRequests:
 
     @property
     def counters(self) -> dict[str, float]:
-        """Totals of the prefix cache and of parked requests so far."""
-        return {**self.cache.counters, **self._parking.counters}
+        """Totals of the prefix cache, of parked requests and of sampled tokens so far."""
+        return {**self.cache.counters, **self._parking.counters, "sampled_tokens": self._sampled}
 
     def start(self, run: Run) -> list[RequestUpdate]:
         """Start a request; returns its end if that is impossible."""
@@ -201,7 +209,7 @@ class RunningRequests:
         sequence = self.seats.sequences.get(key)
         if sequence is None:
             return False
-        running, _ = self.seats.leave(sequence)
+        running = self.seats.leave(sequence)
         self._parking.park(sequence, running)
         self.cache.discard(sequence)
         return True
@@ -235,7 +243,8 @@ class RunningRequests:
         output = running.finish("deadline") if deadline else NOTHING
         running.close()
         end = running.end(self._clock())
-        return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, running.extras(output), end)]
+        work = running.owed.paid()
+        return [RequestUpdate(key, NO_SEQUENCE, output.text, 0, parked.cells, running.extras(output), end, *work)]
 
     def handle_images(self, command: EncodeAhead | Encoded | Forget) -> list[RequestUpdate]:
         """Apply what is new about the images of a request; returns its end if they could not be encoded."""
@@ -248,19 +257,22 @@ class RunningRequests:
         updates: list[RequestUpdate] = []
         for chunk in outcome.prefilled:
             running = self.seats.requests[chunk.sequence.number]
+            running.owed.computed += chunk.length
             if isinstance(running, RunningDecision):
                 running.computed += chunk.length
             if chunk.sequence.remaining:
                 done = running.done(chunk.sequence.cells)
-                cached = count_cached(chunk.sequence, running)
-                updates.append(RequestUpdate(running.key, chunk.sequence.number, "", 0, done, cached=cached))
+                work = paid(chunk.sequence, running)
+                updates.append(RequestUpdate(running.key, chunk.sequence.number, "", 0, done, None, None, *work))
         # A guess can bring several tokens, of which one may end the request.
         requests = self.seats.requests
-        updates += [
+        pushed = [
             self._push(found, token, now)
             for token in outcome.sampled
             if isinstance(found := requests.get(token.sequence.number), Generation)
         ]
+        self._sampled += len(pushed)
+        updates += pushed
         updates += [self._read(sequence, figures) for sequence, figures in outcome.read]
         updates += [self._end(sequence, NOTHING, fault="decode") for sequence in outcome.lost]
         updates += [self._end(sequence, NOTHING, fault="constraint") for sequence in outcome.refused]
@@ -281,19 +293,19 @@ class RunningRequests:
         """Report the labels at the end of a prompt, and go on to the next behind the same prefix."""
         decision = self.seats.requests[sequence.number]
         assert isinstance(decision, RunningDecision)
-        done, cached = decision.done(sequence.cells), count_cached(sequence, decision)
+        done, work = decision.done(sequence.cells), paid(sequence, decision)
         decision.read()
         tail = decision.next_tail
         if tail is None:
             self.ended += 1
             ended = self._end(sequence, NOTHING)
-            return structs.replace(ended, prompt_done=done, extra=reading_of(figures), cached=cached)
+            return structs.replace(ended, prompt_done=done, extra=reading_of(figures), cached=work[0], computed=work[1])
         sequence.prompt = [*sequence.prompt[: decision.prefix_tokens], *tail]
         sequence.labels = decision.labels
         if sequence.grid is not None:
             sequence.grid = Grid(len(sequence.prompt))
         self.cache.go_back(sequence, decision.prefix_tokens)
-        return RequestUpdate(decision.key, sequence.number, "", 0, done, reading_of(figures), cached=cached)
+        return RequestUpdate(decision.key, sequence.number, "", 0, done, reading_of(figures), None, *work)
 
     def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence
@@ -302,9 +314,11 @@ class RunningRequests:
             self.ended += 1
             return self._end(sequence, output, sampled)
         extra = generation.extras(output, sampled.token, sampled.logprob)
-        cached = count_cached(sequence, generation) if sequence.cached else 0
-        prompt_tokens = generation.prompt_tokens
-        return RequestUpdate(generation.key, sequence.number, output.text, 1, prompt_tokens, extra, cached=cached)
+        number, prompt_tokens = sequence.number, generation.prompt_tokens
+        if not (sequence.cached or generation.owed.computed or generation.owed.cached):
+            return RequestUpdate(generation.key, number, output.text, 1, prompt_tokens, extra)
+        work = paid(sequence, generation)
+        return RequestUpdate(generation.key, number, output.text, 1, prompt_tokens, extra, None, *work)
 
     def _end(
         self,
@@ -315,7 +329,7 @@ class RunningRequests:
         fault: Fault | None = None,
     ) -> RequestUpdate:
         """End a request with its last output and token; its cells stay for others, unless the decode failed."""
-        running, cached = self.seats.leave(sequence)
+        running = self.seats.leave(sequence)
         end = running.end(self._clock(), fault=fault)
         done = running.done(sequence.cells)
         if fault == "decode":
@@ -327,14 +341,14 @@ class RunningRequests:
         running.close()
         count, token, logprob = (1, sampled.token, sampled.logprob) if sampled is not None else (0, None, None)
         extra = running.extras(output, token, logprob)
-        return RequestUpdate(running.key, sequence.number, output.text, count, done, extra, end, cached)
+        return RequestUpdate(running.key, sequence.number, output.text, count, done, extra, end, *running.owed.paid())
 
 
 def _refused(running: Running, now: float) -> RequestUpdate:
     """Return the end of a request without a sequence: the gate leased more than this engine declared."""
     running.close()
     end = running.end(now, fault="lease")
-    return RequestUpdate(running.key, NO_SEQUENCE, "", 0, 0, end=end)
+    return RequestUpdate(running.key, NO_SEQUENCE, "", 0, 0, None, end, *running.owed.paid())
 
 
 def _unstarted(run: Run, fault: Fault) -> RequestUpdate:

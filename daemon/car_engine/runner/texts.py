@@ -40,10 +40,12 @@ class _Job:
     vectors: dict[int, list[float]] = field(default_factory=dict)  # By index of the text.
     computed: int = 0  # The tokens of the texts whose vectors it has.
 
-    def add(self, batch: list[int], vectors: list[list[float]]) -> None:
-        """Add the vectors of a batch of texts."""
+    def add(self, batch: list[int], vectors: list[list[float]]) -> int:
+        """Add the vectors of a batch of texts; return its tokens."""
         self.vectors.update(zip(batch, vectors, strict=True))
-        self.computed += sum(len(self.inputs[index]) for index in batch)
+        tokens = sum(len(self.inputs[index]) for index in batch)
+        self.computed += tokens
+        return tokens
 
 
 class CannotEmbed(Exception):
@@ -59,6 +61,7 @@ class Texts:
         self._embedder: TextEmbedder | None = None
         self._jobs: dict[int, _Job] = {}  # By request key, the next turn first.
         self._parked: dict[int, _Job] = {}
+        self.counters = {"text_tokens": 0.0}  # Since the start.
         self._owed = 0.0  # Seconds of steps that go before the next batch.
 
     @property
@@ -110,15 +113,16 @@ class Texts:
         started = self._clock()
         try:
             batch = job.batches.pop(0)
-            job.add(batch, self._compute(job, batch))
+            tokens = job.add(batch, self._compute(job, batch))
         except RuntimeError:
             return [self._ended(job, "embedder")]
         finally:
             self._owed = self._clock() - started
+        self.counters["text_tokens"] += tokens
         if job.batches:
             self._jobs[key] = job
-            return [RequestUpdate(key, NO_SEQUENCE, "", 0, job.computed)]
-        return [self._ended(job, None)]
+            return [RequestUpdate(key, NO_SEQUENCE, "", 0, job.computed, computed=tokens)]
+        return [self._ended(job, None, tokens)]
 
     def _compute(self, job: _Job, batch: list[int]) -> list[list[float]]:
         """Return the vectors of the texts of a batch, or their scores as vectors of one number."""
@@ -128,7 +132,7 @@ class Texts:
             return [[score] for score in self._embedder.score(inputs)]
         return self._embedder.embed(inputs, normalize=job.frame.normalize)
 
-    def _ended(self, job: _Job, fault: Fault | None) -> RequestUpdate:
+    def _ended(self, job: _Job, fault: Fault | None, tokens: int = 0) -> RequestUpdate:
         complete = len(job.vectors) == len(job.inputs)
         tokens = sum(map(len, job.inputs))
         end = End(
@@ -141,7 +145,7 @@ class Texts:
         )
         vectors = [packed_vector(job.vectors[index]) for index in range(len(job.inputs))] if complete else []
         extra = Extra(vectors=vectors) if complete else None
-        return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, job.computed, extra, end)
+        return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, job.computed, extra, end, computed=tokens)
 
 
 def split(tokens: bytes, lengths: list[int]) -> list[list[int]]:

@@ -38,7 +38,11 @@ def test_a_key_is_shown_once_and_admits_its_person_until_it_is_removed(home: Pat
         None,
     )
     assert people(home, "list") == (0, "anna  weight 2  in flight any  has a key\n", "")
-    assert people(home, "limit", "anna", "--weight", "3", "--in-flight", "4")[0] == 0
+    limits = ("--weight", "3", "--in-flight", "4", "--tokens-per-day", "5000", "--background")
+    assert people(home, "limit", "anna", *limits)[0] == 0
+    shown = people(home, "list")[1]
+    assert shown == "anna  weight 3  in flight 4  5000 tokens a day  background  has a key\n"
+    assert people(home, "limit", "anna", "--tokens-per-day", "none", "--no-background")[0] == 0
     assert people(home, "list")[1] == "anna  weight 3  in flight 4  has a key\n"
     assert holder(ring.keys(), secret) == anna
     assert people(home, "remove", "anna")[0] == 0

@@ -58,7 +58,7 @@ class FakeHandler:
     def waits(self, request: Call) -> bool:
         return request.method == "wait"
 
-    def refused(self, request: Call) -> None:
+    def refused(self, connection: Connection, request: Call) -> None:
         pass
 
     def _cancel(self, call: RpcCall, reason: str) -> None:

@@ -69,3 +69,38 @@ def test_no_salt_of_a_user_makes_the_namespace_of_a_person() -> None:
     anna = people("anna").identity(DELEGATE, "anna")
     assert not f"{anna.namespace}:".startswith(f"{Identity(DELEGATE).namespace}:")
     assert ":" not in anna.namespace
+
+
+def test_a_person_of_a_name_that_another_had_finds_nothing_of_the_other_in_the_caches() -> None:
+    first = People([DELEGATE], {"anna": PersonTable(key="a" * 64), "bob": PersonTable(key="b" * 64)})
+    old, bob = first.identity(DELEGATE, "anna"), first.identity(DELEGATE, "bob")
+    first.configure([DELEGATE], {"anna": PersonTable(key="c" * 64), "bob": PersonTable(weight=2.0, key="b" * 64)})
+    new = first.identity(DELEGATE, "anna")
+    assert (new.namespace != old.namespace, new.number != old.number, new.name) == (True, True, old.name)
+    assert first.identity(DELEGATE, "bob") == bob
+    # After a restart too, because cells may be stored in files.
+    again = People([DELEGATE], {"bob": PersonTable(key="b" * 64)})
+    assert again.identity(DELEGATE, "bob").namespace == bob.namespace
+
+
+def test_a_person_beyond_the_tokens_of_a_day_is_refused_until_midnight() -> None:
+    spent = {"@anna": 99}
+    known = People(
+        [DELEGATE],
+        {"anna": PersonTable(tokens_per_day=100), "bob": PersonTable()},
+        spent=lambda name: spent.get(name, 10**9),
+        day_ends=lambda: 1000.0,
+        clock=lambda: 940.0,
+    )
+    known.begin("anna")
+    known.begin("bob")
+    spent["@anna"] = 100
+    with pytest.raises(RpcError) as caught:
+        known.begin("anna")
+    assert caught.value.data == {
+        "limit": "tokens_per_day",
+        "value": 100,
+        "used": 100,
+        "retry_after_ms": 60_000,
+        "ends_at": 1000,
+    }

@@ -111,11 +111,15 @@ class CardToml:
         return people
 
     def set_person(self, name: str, table: Mapping[str, object] | None) -> None:
-        """Set keys of a person's table, which is made where it is missing; None removes it."""
+        """Set keys of a person's table, which is made where it is missing; a value of None removes its key.
+
+        None in place of the table removes the table.
+        """
         people = {**self.people}
         present = people.pop(name, None)
         if table is not None:
-            people[name] = {**(present or {}), **table}
+            joined = {**(present or {}), **table}
+            people[name] = {key: value for key, value in joined.items() if value is not None}
         if present is None:
             self._text = _appended(self._text, self._tomlkit.dumps({"people": {name: dict(table or {})}}))
         else:
@@ -123,7 +127,9 @@ class CardToml:
             if table is None:
                 del document["people"][name]
             else:
-                document["people"][name].update(table)
+                document["people"][name].update({key: value for key, value in table.items() if value is not None})
+                for key in [key for key, value in table.items() if value is None]:
+                    document["people"][name].pop(key, None)
             if not people:
                 del document["people"]
             self._text = self._tomlkit.dumps(document)

@@ -19,7 +19,9 @@ from car_client.carctl.view.status_figures import LABEL_WIDTH, PHASE_STYLES, STA
 from car_client.results import ConnectionStatus, ModelStatus, Status
 
 _GAP = 2
-_LEFT = frozenset({"model", "state", "device", "running", "client", "clients", "phase", "request"})
+_LEFT = frozenset(
+    {"model", "person", "app", "day", "state", "device", "running", "client", "clients", "phase", "request"}
+)
 
 
 class Listing:

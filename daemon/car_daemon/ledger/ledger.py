@@ -1,0 +1,174 @@
+"""The ledger over the daemon's life: sums in memory, written once a second by a thread, and reports by another."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
+
+from msgspec import structs
+
+from car_base.host.event_log import log
+from car_base.host.timers import Periodic
+from car_daemon.ledger.query import FILE_NAME, LedgerError, UsageQuery, date_of
+from car_daemon.ledger.sums import Rows, Sums
+from car_protocol.usage import DEFAULT_DAYS, UsageParams, UsageReport, UsageRow
+
+if TYPE_CHECKING:
+    from car_daemon.ledger.usage_file import UsageFile
+
+T = TypeVar("T")
+# A promise: a daemon that is killed loses at most so much.
+_PERIOD_S = 1.0
+# Attempts at a file that cannot be used come a second, two, four and so on apart, a minute at most.
+_MOST_PAUSE = 64
+
+
+class FileThread:
+    """The file, used by a thread of its own; neither is there before the first use."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._executor = ThreadPoolExecutor(1, name)
+        self._file: UsageFile | None = None
+
+    async def do(self, work: Callable[["UsageFile"], T]) -> T:
+        """Return what a function of the file returns; raises LedgerError as it does."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: work(self._made()))
+
+    def close(self) -> None:
+        """Wait for the thread, and close the file."""
+        self._executor.shutdown()
+        if self._file is not None:
+            self._file.close()
+
+    def _made(self) -> "UsageFile":
+        if self._file is None:
+            # Imported here because most daemons keep no ledger, and need no SQLite.
+            from car_daemon.ledger.usage_file import UsageFile
+
+            self._file = UsageFile(self._folder)
+        return self._file
+
+
+NOT_KEPT = "no ledger is kept: it begins with the first person (carctl people add)"
+
+
+class Ledger:
+    """Kept once `keep` is called; before that it has no thread and no file.
+
+    A file that cannot be used is one warning, until it can be used again; meanwhile rows stay in memory.
+    `wall_clock` is in seconds since 1970; days are those of the local time zone.
+    """
+
+    def __init__(self, folder: Path, wall_clock: Callable[[], float]) -> None:
+        self.kept = False
+        self._wall_clock = wall_clock
+        self.sums = Sums(self._today)
+        self._days = 1
+        self._path = folder / FILE_NAME
+        self._writer, self._reader = FileThread(folder, "usage"), FileThread(folder, "usage reports")
+        self._looks = Periodic(_PERIOD_S, self._look)
+        self._writing: asyncio.Task[None] | None = None
+        self._fault: str | None = None
+        self._pause, self._skipped = 1, 0  # seconds, after a failure
+        # So that the reports of one identity take turns among themselves.
+        self._turns: WeakValueDictionary[str | None, asyncio.Lock] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"<Ledger kept={self.kept} {self.sums!r} fault={self._fault}>"
+
+    @property
+    def _today(self) -> int:
+        return date.fromtimestamp(self._wall_clock()).toordinal()
+
+    def day_ends(self) -> float:
+        """Return the end of today, in seconds since 1970."""
+        tomorrow = date.fromordinal(self.sums.day) + timedelta(days=1)
+        return datetime.combine(tomorrow, time.min).timestamp()
+
+    def keep(self, days: int, *, by_person: bool, kept: bool) -> None:
+        """Keep the ledger from now on, for so many days, or keep it no more; in the running event loop."""
+        self._days = days
+        self.sums.by_person = by_person
+        self.sums.turn(self._today if kept else 0)
+        if kept and not self.kept:
+            self._looks.start()
+            self._writing = asyncio.create_task(self._recall(self.sums.day), name="usage")
+        elif not kept:
+            self._looks.stop()
+        self.kept = kept
+
+    async def close(self) -> None:
+        """Write what is left, and close the file."""
+        self._looks.stop()
+        await self._written(try_anyway=True)
+        self._writer.close()
+        self._reader.close()
+
+    async def report(self, params: UsageParams, identity: str | None) -> UsageReport:
+        """Return the rows of an identity, of all for None; all until now are in it. Raises ValueError for a date."""
+        until = self._today
+        since = until - DEFAULT_DAYS + 1 if params.since is None else date.fromisoformat(params.since).toordinal()
+        query = UsageQuery(list(dict.fromkeys(params.by)), min(since, until), until, identity)
+        lock = self._turns.setdefault(identity, asyncio.Lock())
+        async with lock:
+            if self.kept:
+                await self._written()
+            why = self._fault if self.kept else NOT_KEPT
+            found = None
+            if self._path.exists():
+                try:
+                    found = await self._reader.do(lambda file: file.report(query))
+                except LedgerError as error:
+                    why = f"the ledger cannot be read: {error}"
+        if found is None:
+            found = UsageReport(since=date_of(query.since), until=date_of(until), total=UsageRow())
+        return found if why is None else structs.replace(found, why=why)
+
+    def _look(self) -> None:
+        """Write the sums of the last second, once a file that failed had its pause."""
+        self._skipped += 1
+        idle = self._writing is None or self._writing.done()
+        if idle and not self.sums.empty and self._skipped >= self._pause:
+            self._writing = asyncio.create_task(self._write(), name="usage")
+        self.sums.turn(self._today)
+
+    async def _written(self, *, try_anyway: bool = False) -> None:
+        """Return once all until now is written, or could not be; after a failure it is not tried before its time."""
+        while self._writing is not None and not self._writing.done():
+            await asyncio.wait([self._writing])
+        if not self.sums.empty and (self._fault is None or try_anyway):
+            self._writing = asyncio.create_task(self._write(), name="usage")
+            await asyncio.wait([self._writing])
+
+    async def _write(self) -> None:
+        rows, oldest = self.sums.take(), self.sums.day - self._days + 1
+        self._skipped = 0
+        try:
+            await self._writer.do(lambda file: file.write(rows, oldest))
+        except LedgerError as error:
+            self._failed(rows, str(error))
+        else:
+            self._fault, self._pause = None, 1
+
+    async def _recall(self, day: int) -> None:
+        """Count the tokens that an earlier daemon noted today."""
+        if not self._path.exists():
+            return
+        try:
+            found = await self._writer.do(lambda file: file.spent(day))
+        except LedgerError as error:
+            self._failed({}, str(error))
+            return
+        for identity, tokens in found.items() if day == self.sums.day else ():
+            self.sums.spend(identity, tokens)
+
+    def _failed(self, rows: Rows, why: str) -> None:
+        self.sums.give_back(rows)
+        if self._fault is None:
+            log.warning("usage.not_written", why=why)
+        self._fault = f"the ledger cannot be written: {why}"
+        self._pause = min(_MOST_PAUSE, 2 * self._pause)

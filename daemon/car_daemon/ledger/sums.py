@@ -1,0 +1,110 @@
+"""Sums of what requests took, by day, identity, app and model, until they are written; pure."""
+
+from collections import Counter
+from typing import NamedTuple
+
+from car_protocol.usage import Amounts
+
+# Apps of an identity with rows of their own, a day: several times as many as a person uses. Clients choose their
+# labels, and a new label with every request would fill the ledger.
+MOST_APPS = 100
+# The app of all requests beyond them.
+OTHER_APPS = "..."
+# Rows in memory while the file cannot be written: as many as the file has room for, a tenth of its bytes each.
+MOST_ROWS = 65_536
+# Series of metrics: as many as apps that a person reads about.
+MOST_SERIES = MOST_APPS
+
+_NAMES = Amounts.__struct_fields__
+
+
+class Group(NamedTuple):
+    """The place of a row: the ordinal of its day, the name of its identity, its app, its model."""
+
+    day: int
+    identity: str
+    app: str
+    model: str
+
+
+Rows = dict[Group, Amounts]
+
+
+def add(to: Amounts, amounts: Amounts) -> None:
+    """Add amounts to others."""
+    for name in _NAMES:
+        setattr(to, name, getattr(to, name) + getattr(amounts, name))
+
+
+class Sums:
+    """Amounts since they were taken last, and the tokens of each identity since the day began."""
+
+    def __init__(self, day: int, *, by_person: bool = False) -> None:
+        self.day = day
+        self.by_person = by_person  # metrics tell identities apart
+        self.series: dict[tuple[str, str], Amounts] = {}  # since the start, by app and identity, which may be empty
+        self._new: Rows = {}
+        self._unwritten: Rows = {}  # taken once, and given back
+        self._apps: dict[str, set[str]] = {}  # of the day, by identity
+        self._tokens: Counter[str] = Counter()  # of the day, by identity
+
+    def __repr__(self) -> str:
+        return f"<Sums {len(self._new)} new rows, {len(self._unwritten)} unwritten>"
+
+    def turn(self, day: int) -> None:
+        """Begin another day, if it is another."""
+        if day != self.day:
+            self.day = day
+            self._apps.clear()
+            self._tokens.clear()
+
+    def row(self, identity: str, app: str, model: str) -> Amounts:
+        """Return the amounts of today to add to."""
+        group = Group(self.day, identity, app, model)
+        found = self._new.get(group)
+        if found is None:
+            apps = self._apps.setdefault(identity, set())
+            if app not in apps and len(apps) >= MOST_APPS:
+                return self.row(identity, OTHER_APPS, model) if app != OTHER_APPS else self._added(group)
+            apps.add(app)
+            found = self._added(group)
+        return found
+
+    def spend(self, identity: str, tokens: int) -> None:
+        """Count tokens of today."""
+        self._tokens[identity] += tokens
+
+    def spent(self, identity: str) -> int:
+        """Return the tokens of today, computed and sampled."""
+        return self._tokens[identity]
+
+    def take(self) -> Rows:
+        """Return the rows to write, which are the writer's until it gives them back."""
+        rows, new = self._unwritten, self._new
+        self._new, self._unwritten = {}, {}
+        for group, amounts in new.items():
+            add(self._of_series(group), amounts)
+            if group in rows:
+                add(rows[group], amounts)
+            else:
+                rows[group] = amounts
+        return rows
+
+    def give_back(self, rows: Rows) -> None:
+        """Keep rows that could not be written; beyond the bound those of the oldest days go."""
+        newest = sorted(rows, key=lambda group: group.day, reverse=True)[:MOST_ROWS]
+        self._unwritten = {group: rows[group] for group in newest}
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is to be written."""
+        return not (self._new or self._unwritten)
+
+    def _added(self, group: Group) -> Amounts:
+        return self._new.setdefault(group, Amounts())
+
+    def _of_series(self, group: Group) -> Amounts:
+        key = group.app, group.identity if self.by_person else ""
+        if key not in self.series and len(self.series) >= MOST_SERIES:
+            key = OTHER_APPS, ""
+        return self.series.setdefault(key, Amounts())

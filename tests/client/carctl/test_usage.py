@@ -1,0 +1,70 @@
+"""`carctl usage`: a table, JSON and CSV of what the daemon's ledger has."""
+
+import csv
+import io
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+
+from tests.client.carctl.command import carctl
+from tests.client.fake_daemon import FakeDaemon
+
+REPORT: dict[str, Any] = {
+    "since": "2026-01-01",
+    "until": "2026-01-31",
+    "total": {"completed": 4, "prompt_tokens": 1200, "completion_tokens": 80, "device_s": 61.5},
+    "rows": [
+        {"person": "anna", "app": "=HYPERLINK()", "completed": 3, "prompt_tokens": 1000, "completion_tokens": 80},
+        {"uid": 1000, "app": "", "completed": 1, "prompt_tokens": 200},
+    ],
+}
+
+
+@pytest.fixture
+def reporting(daemon: FakeDaemon) -> FakeDaemon:
+    daemon.answers["daemon/usage"] = REPORT
+    return daemon
+
+
+def usage(daemon: FakeDaemon, *arguments: str) -> tuple[int, str, str]:
+    done = carctl("--socket", str(daemon.path), "usage", *arguments)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+def test_a_table_has_people_users_and_the_total(reporting: FakeDaemon) -> None:
+    code, shown, error = usage(reporting, "--by", "person", "--by", "app", "--since", "2026-01-01")
+    assert (code, error) == (0, "")
+    assert reporting.params("daemon/usage") == {"by": ["person", "app"], "since": "2026-01-01"}
+    headings, anna, user, total, days = shown.splitlines()
+    assert headings.split()[:4] == ["person", "app", "requests", "failed"]
+    assert anna.split()[:5] == ["anna", "=HYPERLINK()", "3", "0", "1,000"]
+    assert user.split()[:4] == ["uid", "1000", "-", "1"]
+    assert total.split()[:4] == ["total", "4", "0", "1,200"]
+    assert days == "2026-01-01 to 2026-01-31"
+
+
+def test_csv_has_every_amount_and_no_label_becomes_a_formula(reporting: FakeDaemon) -> None:
+    _, shown, _ = usage(reporting, "--by", "person", "--by", "app", "--csv")
+    rows = list(csv.DictReader(io.StringIO(shown)))
+    assert [(row["person"], row["app"], row["completed"], row["cached_tokens"]) for row in rows] == [
+        ("anna", "'=HYPERLINK()", "3", "0"),
+        ("uid 1000", "-", "1", "0"),
+    ]
+
+
+def test_a_number_of_days_ends_today(reporting: FakeDaemon) -> None:
+    before = date.today()
+    usage(reporting, "--since", "7d", "--json")
+    assert reporting.params("daemon/usage")["since"] in [
+        (day - timedelta(days=6)).isoformat() for day in (before, date.today())
+    ]
+    assert usage(reporting, "--since", "soon")[0] == 2
+    assert usage(reporting, "--since", "0d")[0] == 2
+
+
+def test_the_reason_why_rows_are_missing_goes_to_standard_error(reporting: FakeDaemon) -> None:
+    reporting.answers["daemon/usage"] = {**REPORT, "rows": [], "why": "no ledger is kept"}
+    code, shown, error = usage(reporting)
+    assert (code, error) == (0, "carctl: no ledger is kept\n")
+    assert "anna" not in shown

@@ -1,0 +1,1 @@
+"""Tests of the ledger of usage."""

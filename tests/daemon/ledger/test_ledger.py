@@ -1,0 +1,157 @@
+"""The ledger over the daemon's life: when it writes, what a file that cannot be used costs, and who keeps none."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from car_daemon.ledger.ledger import NOT_KEPT, Ledger
+from car_daemon.ledger.query import FILE_NAME
+from car_protocol.usage import UsageParams
+from tests.daemon.captured_log import capture_logs
+from tests.pace import HANG_S
+
+NOON = datetime(2026, 3, 1, 12).timestamp()
+DAY_S = 24 * 3600
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def ledgers(tmp_path: Path) -> AsyncIterator[Callable[[], Ledger]]:
+    """Ledgers of one folder, on one clock; each is closed."""
+    made: list[Ledger] = []
+
+    def make(clock: Callable[[], float] | None = None) -> Ledger:
+        made.append(Ledger(tmp_path / "usage", clock or Clock()))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()
+
+
+def keep(ledger: Ledger, *, kept: bool = True) -> Ledger:
+    ledger.keep(400, by_person=False, kept=kept)
+    return ledger
+
+
+def count(ledger: Ledger, tokens: int, identity: str = "@anna") -> None:
+    ledger.sums.row(identity, "", "m").computed_tokens += tokens
+    ledger.sums.spend(identity, tokens)
+
+
+async def look(ledger: Ledger) -> None:
+    """Do what a second does, to its end, once what the second before did is done."""
+    if ledger._writing is not None:
+        await asyncio.wait([ledger._writing], timeout=HANG_S)
+    ledger._look()
+    if ledger._writing is not None:
+        await asyncio.wait([ledger._writing], timeout=HANG_S)
+
+
+async def total(ledger: Ledger, **params: object) -> int:
+    report = await ledger.report(UsageParams(**params), None)  # type: ignore[arg-type]  # of many types
+    return report.total.computed_tokens
+
+
+async def test_a_second_writes_all_of_it_and_a_ledger_that_is_killed_loses_what_came_after(
+    ledgers: Callable[[], Ledger],
+) -> None:
+    killed = keep(ledgers())
+    count(killed, 5)
+    await look(killed)
+    count(killed, 7)
+    killed.sums.take()  # as an end without a word does
+    assert await total(keep(ledgers())) == 5
+
+
+async def test_a_report_has_all_until_now(ledgers: Callable[[], Ledger]) -> None:
+    ledger = keep(ledgers())
+    count(ledger, 5)
+    assert await total(ledger) == 5
+    count(ledger, 6)
+    assert await total(ledger) == 11
+
+
+async def test_a_file_that_cannot_be_used_is_one_warning_and_loses_nothing(
+    ledgers: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    (tmp_path / "usage").write_text("in the way")
+    ledger = keep(ledgers())
+    with capture_logs() as events:
+        for _ in range(200):
+            count(ledger, 1)
+            await look(ledger)
+        report = await ledger.report(UsageParams(), None)
+        assert report.why is not None
+        assert "cannot be written" in report.why
+        (tmp_path / "usage").unlink()
+        for _ in range(64):
+            await look(ledger)
+        assert await total(ledger) == 200
+    assert [event["event"] for event in events] == ["usage.not_written"]
+    assert (await ledger.report(UsageParams(), None)).why is None
+
+
+async def test_attempts_at_a_file_that_cannot_be_used_become_rare(
+    ledgers: Callable[[], Ledger], tmp_path: Path
+) -> None:
+    (tmp_path / "usage").write_text("in the way")
+    ledger, attempts = keep(ledgers()), 0
+    for _ in range(256):
+        count(ledger, 1)
+        before = ledger._writing
+        await look(ledger)
+        attempts += ledger._writing is not before
+    assert attempts < 12
+
+
+async def test_without_people_there_is_no_file_and_no_thread(ledgers: Callable[[], Ledger], tmp_path: Path) -> None:
+    before = threading.active_count()
+    ledger = keep(ledgers(), kept=False)
+    report = await ledger.report(UsageParams(), None)
+    assert (report.rows, report.why) == ([], NOT_KEPT)
+    await ledger.close()
+    assert threading.active_count() == before
+    assert not (tmp_path / "usage").exists()
+
+
+async def test_a_daemon_that_starts_again_knows_the_tokens_of_the_day(ledgers: Callable[..., Ledger]) -> None:
+    clock = Clock()
+    first = keep(ledgers(clock))
+    count(first, 9)
+    await first.close()
+    second = keep(ledgers(clock))
+    await total(second)
+    count(second, 1)
+    assert second.sums.spent("@anna") == 10
+    assert second.day_ends() == NOON + DAY_S / 2
+    clock.now += DAY_S
+    await look(second)
+    assert second.sums.spent("@anna") == 0
+    assert await total(second, since="2026-03-02") == 0
+    assert await total(second) == 10
+
+
+async def test_the_last_sums_are_written_when_the_people_are_gone(ledgers: Callable[[], Ledger]) -> None:
+    ledger = keep(ledgers())
+    count(ledger, 3)
+    keep(ledger, kept=False)
+    await ledger.close()
+    assert await total(keep(ledgers())) == 3
+
+
+async def test_a_day_that_is_none_is_refused(ledgers: Callable[[], Ledger], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="day"):
+        await ledgers().report(UsageParams(since="2026-02-31"), None)
+    assert not (tmp_path / "usage" / FILE_NAME).exists()
