@@ -29,9 +29,9 @@ class InferOptions(TypedDict, total=False):
     1004 (`lacks: fill`) for others.
     """
     model: str
-    """A name of `models/list`; the default model where absent."""
+    """A name of `models/list`; the default model if absent."""
     max_tokens: int
-    """The longest answer: what fits the context where absent, unless the model's entry has a `default_max_tokens`; a
+    """The longest answer: what fits the context if absent, unless the model's entry has a `default_max_tokens`; a
     larger figure is cut to what fits. 1 or more.
     """
     stop: list[str]
@@ -41,12 +41,12 @@ class InferOptions(TypedDict, total=False):
     ignore_eos: bool
     """Go on after an end token, up to `max_tokens`. Default False."""
     temperature: float
-    """Randomness of the draw; 0 is greedy; 0.8 where absent, unless the model's entry has another. 0 to 5."""
+    """Randomness of the draw; 0 is greedy; 0.8 if absent, unless the model's entry has another. 0 to 5."""
     top_k: int
     """Keep this many of the likeliest tokens; 0 is off. 0 to 100,000, default 40."""
     top_p: float
-    """Keep the likeliest tokens that together have this probability; 1 is off; 0.95 where absent, unless the model's
-    entry has another. 0 to 1.
+    """Keep the likeliest tokens that together have this probability; 1 is off; 0.95 if absent, unless the model's entry
+    has another. 0 to 1.
     """
     min_p: float
     """Drop tokens below this fraction of the likeliest one's probability; 0 is off. 0 to 1, default 0.05."""
@@ -55,11 +55,11 @@ class InferOptions(TypedDict, total=False):
     top_n_sigma: float
     """Keep tokens within this many standard deviations of the largest logit; -1 is off. -1 to 100, default -1.0."""
     xtc: Xtc | Mapping[str, Any]
-    """Exclude top choices; off where absent."""
+    """Exclude top choices; off if absent."""
     dry: Dry | Mapping[str, Any]
-    """Penalize runs of tokens that repeat; off where absent."""
+    """Penalize runs of tokens that repeat; off if absent."""
     mirostat: Mirostat | Mapping[str, Any]
-    """Keep the surprise of each token near a target, in place of all filters above; off where absent."""
+    """Keep the surprise of each token near a target, in place of all filters above; off if absent."""
     repeat_penalty: float
     """Divide the logits of recent tokens; 1 is off. 0.1 to 10, default 1.0."""
     repeat_last_n: int
@@ -96,10 +96,9 @@ class InferOptions(TypedDict, total=False):
     parallel_tool_calls: bool
     """False: the answer ends with its first call. Default True."""
     reasoning: ReasoningMode
-    """The thoughts of models that think: `auto` (without another in the model's entry) returns them in `reasoning`, of
-    a model that is run as its makers do; `keep` leaves them in `text`; `on` has the model think, where it does so
-    only on request, and is refused (1004, `lacks: thinking`) where it has no thoughts; `off` has it write none, or
-    the fewest that its template allows.
+    """The thoughts of models that think: `auto` (without another in the model's entry) returns them in `reasoning`;
+    `keep` leaves them in `text`; `on` also has a model think that thinks only on request, and is refused (1004,
+    `lacks: thinking`) by a model without thoughts; `off` has it write none, or the fewest that its template allows.
     """
     reasoning_tokens: int
     """The most tokens of thoughts: a thought that would go on is closed there, as `reasoning: off` closes it, and the
@@ -114,10 +113,10 @@ class InferOptions(TypedDict, total=False):
     parse_special: bool
     """Read special tokens that are written out in `prompt` and `suffix` as such. Default False."""
     seed: int
-    """The sampler's seed; random where absent, 0 with `reproducible`; the answer has it. 0 or more."""
+    """The sampler's seed; random if absent, 0 with `reproducible`; the answer has it. 0 or more."""
     reproducible: bool
     """The same request gives the same answer again, whatever else the daemon does, at a cost; 1004 (`lacks:
-    reproducible`) where that cannot be kept. Default False.
+    reproducible`) if that cannot be kept. Default False.
     """
     return_tokens: bool
     """Return the answer's token ids too. Default False."""
@@ -147,11 +146,11 @@ class InferOptions(TypedDict, total=False):
     cache_prompt: bool
     """False: neither uses cached prefixes nor leaves one. Default True."""
     device: str
-    """The device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) where no replica is there."""
+    """The device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there."""
     progress: bool
     """Send `infer_stream/progress` notifications, also for `infer`. Default False."""
     client: str
-    """A label of up to 64 bytes, for fairness and status; the process where absent."""
+    """A label of up to 64 bytes, for fairness and status; the process if absent."""
     tenant: str
     """The caller that the process sends this for, a name of up to 64 bytes; a process's leases and places are shared by
     tenant, and a tenant's by label; all requests without a name are of one tenant. Default ''.
@@ -170,10 +169,10 @@ class DecideOptions(TypedDict, total=False):
     """Options of `decide`; each may be left out."""
 
     model: str
-    """A name of `models/list`; the default model where absent."""
+    """A name of `models/list`; the default model if absent."""
     orders: int
     """2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a preference for
-    the first option and costs a second reading; as the model's family does it where absent, else 1. 1 to 2.
+    the first option and costs a second reading; as the model's family does it if absent, else 1. 1 to 2.
     """
     reproducible: bool
     """The same question gives the same numbers to the last bit, whatever else the daemon does, at a cost. Default
@@ -217,7 +216,7 @@ class TokenizeOptions(TypedDict, total=False):
     """Options of `tokenize` and `count_tokens`; each may be left out."""
 
     model: str | None
-    """A name of `models/list`; the default model where absent."""
+    """A name of `models/list`; the default model if absent."""
     add_special: bool
     """With what the model puts around a text; goes with `text` only. Default False."""
     parse_special: bool

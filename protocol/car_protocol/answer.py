@@ -132,7 +132,7 @@ class OneAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
         note("`stop` is an end token or a stop string, `length` is `max_tokens` or the end of the context"),
     ]
     stop: Annotated[str | None, note("the string that was hit")] = None
-    logprobs: Annotated[list[Logprob] | None, note("of `infer`, where requested")] = None
+    logprobs: Annotated[list[Logprob] | None, note("of `infer`, if requested")] = None
     tokens: Annotated[list[int] | None, note("of `infer`, with `return_tokens`")] = None
 
 
@@ -151,7 +151,7 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     seed: Annotated[int, note("the seed that the sampler used")]
     usage: Usage
     timings: Timings
-    logprobs: Annotated[list[Logprob] | None, note("of `infer`, where requested")] = None
+    logprobs: Annotated[list[Logprob] | None, note("of `infer`, if requested")] = None
     tokens: Annotated[list[int] | None, note("of `infer`, with `return_tokens`")] = None
     ignored: Annotated[
         list[str] | None, note("with `lenient`: JSON pointers to keywords of the schema that were left out")
@@ -160,15 +160,15 @@ class Answer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fingerprint: Annotated[
         str | None,
         note(
-            "of what computed it: content of the model's files, builds of card and llama.cpp, device and `kv_type`; "
-            "equal for equal ones, also after a restart"
+            "a digest of the model's files, the builds of card and llama.cpp, the device and `kv_type`; it stays the "
+            "same after a restart"
         ),
     ] = None
     answers: Annotated[
         list[OneAnswer] | None,
         note(
-            "with `n` above 1, in place of text, reasoning, tool_calls, finish_reason, stop, logprobs and tokens: "
-            "those of each answer"
+            "with `n` above 1: text, reasoning, tool_calls, finish_reason, stop, logprobs and tokens of each answer, "
+            "which are not beside it then"
         ),
     ] = None
 
@@ -196,7 +196,7 @@ class Chunk(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         list[ToolCallDelta] | None, note("pieces of calls as they come; they follow the chunk's text")
     ] = None
     tokens: Annotated[list[int] | None, note("with `return_tokens`")] = None
-    logprobs: Annotated[list[Logprob] | None, note("as in the answer, where requested")] = None
+    logprobs: Annotated[list[Logprob] | None, note("as in the answer, if requested")] = None
 
 
 class Progress(Struct, frozen=True, omit_defaults=True):

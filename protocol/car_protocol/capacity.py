@@ -15,7 +15,7 @@ ModelState = Literal["unloaded", "loading", "ready", "draining", "failed"]
 class CapacityParams(Params, frozen=True, kw_only=True):
     """The model; `subscribe` starts or ends `inference/capacity_changed`."""
 
-    model: Annotated[str | None, note("the default model where absent")] = None
+    model: Annotated[str | None, note("the default model if absent")] = None
     subscribe: Annotated[
         bool | None,
         note(
@@ -29,7 +29,7 @@ class CapacityParams(Params, frozen=True, kw_only=True):
 class Machine(Struct, frozen=True):
     """The limit over all models, None if there is none, and the sequences leased under it."""
 
-    limit: Annotated[int | None, note("null where there is none")]
+    limit: Annotated[int | None, note("null if there is none")]
     in_use: Annotated[int, note("sequences leased under it")]
 
 

@@ -35,7 +35,7 @@ class Level(Struct, frozen=True, forbid_unknown_fields=True):
 class Choice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="choice", tag_field="type"):
     """Which of these values is it?"""
 
-    name: Annotated[str | None, note("unique in the request; the question's index where absent")] = None
+    name: Annotated[str | None, note("unique in the request; the question's index if absent")] = None
     instructions: Annotated[Any, note(_TEXT_OR_JSON)]
     options: Annotated[list[Option], Meta(extra_json_schema={"minItems": 2, "maxItems": MAX_OPTIONS})]
 
@@ -54,7 +54,7 @@ class Predicate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     """Is it so?"""
 
     name: Annotated[str | None, note("as in a choice")] = None
-    instructions: Annotated[Any, note(f"{_TEXT_OR_JSON}; may be absent where a side is described")] = None
+    instructions: Annotated[Any, note(f"{_TEXT_OR_JSON}; may be absent if a side is described")] = None
     true: Annotated[Any, note("what it means that it is so")] = None
     false: Annotated[Any, note("what it means that it is not so")] = None
 
@@ -87,7 +87,7 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=2)] | None,
         note(
             "2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a "
-            "preference for the first option and costs a second reading; as the model's family does it where absent, "
+            "preference for the first option and costs a second reading; as the model's family does it if absent, "
             "else 1"
         ),
     ] = None
@@ -99,7 +99,7 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
 
     @property
     def adapters(self) -> tuple[tuple[str, float], ...]:
-        """The adapters that change something, as those of a generation."""
+        """The adapters that change something, as a generation has them."""
         return GenerationOptions(lora=self.lora).adapters
 
     @property
@@ -125,7 +125,7 @@ class DecideParams(DecisionPrompt, frozen=True, kw_only=True):
 
     names_paths: ClassVar[bool] = True
 
-    model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
+    model: Annotated[str | None, note("a name of `models/list`; the default model if absent")] = None
     timeout_ms: Annotated[Milliseconds | None, note("deadline of all answers in ms, from arrival: 1002")] = None
     queue_timeout_ms: Annotated[Milliseconds | None, note("as in `infer`")] = None
     wait: Annotated[bool, note("as in `infer`")] = True
@@ -235,12 +235,12 @@ class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag="choice", tag_field="t
     name: str
     choice: Annotated[str | bool, note("the value of the likeliest option")]
     probabilities: Annotated[list[float], note("of the options, in their order; their sum is 1")]
-    confidence: Annotated[float, note("0 where all options are equally likely, 1 where one is certain")]
+    confidence: Annotated[float, note("0 if all options are equally likely, 1 if an option is certain")]
     mass: Annotated[
         float,
         note(
             "the share of the whole vocabulary's probability that fell on the labels, before it was made to sum to 1: "
-            "where it is small, the model did not understand the form"
+            "if it is small, the model did not understand the form"
         ),
     ]
 
@@ -251,7 +251,7 @@ class ScoreAnswer(Struct, frozen=True, kw_only=True, tag="score", tag_field="typ
     name: str
     score: Annotated[float, note("the mean of the levels' indices, the lowest is 0")]
     probabilities: Annotated[list[float], note("of the levels, in their order; their sum is 1")]
-    confidence: Annotated[float, note("1 where one level is certain, 0 where the answer is as spread as by chance")]
+    confidence: Annotated[float, note("1 if a level is certain, 0 if the answer is as spread as by chance")]
     mass: Annotated[float, note("as of a choice")]
 
 

@@ -24,7 +24,7 @@ REASONS: dict[str, Reason] = {
         -32602,
         "a member of params is missing, unknown, ill-typed or out of range",
         "`data.param` names the member, `data.why` what was expected of it, or what is wrong with a grammar, a schema, "
-        "an image or a chat template, `data.place` where in a schema (a JSON pointer). A grammar may become too "
+        "an image or a chat template, `data.place` the place in a schema (a JSON pointer). A grammar may become too "
         "complex in the middle of an answer, which ends then",
     ),
     "internal_error": Reason(-32603, "the daemon failed; its log says why", "a defect", retryable=True),
@@ -57,7 +57,7 @@ REASONS: dict[str, Reason] = {
         1004,
         "the model cannot serve this request",
         "unknown, failed, or without room (`data.why`, `needed_bytes`, `free_bytes`); `data.lacks` names what it "
-        "lacks: `chat_template`, `tools`, `images` (with `data.why` where the daemon lacks Pillow), `audio`, "
+        "lacks: `chat_template`, `tools`, `images` (with `data.why` if the daemon lacks Pillow), `audio`, "
         "`adapter`, `generate`, `fill`, `thinking`, `embed`, `rerank`, `device`, `tokens`, `reproducible` or "
         "`decisions` (these three with `data.why`)",
     ),
@@ -71,7 +71,7 @@ REASONS: dict[str, Reason] = {
     "context_exceeded": Reason(
         1006,
         "the prompt leaves no room in the context for one token",
-        "`data` has `prompt_tokens` (null where refused unseen), `max_tokens`, `context_tokens`; if the memory "
+        "`data` has `prompt_tokens` (null if nothing counted them), `max_tokens`, `context_tokens`; if the memory "
         "holds a longer context for one sequence, `longest_tokens`, with the settings for it in `why`; of `decide` "
         "`param`, the question that does not fit",
     ),

@@ -31,26 +31,26 @@ MAX_ANSWERS = 8
 SEEDS = 2**32 - 1  # the highest seed and 1; after it they go on from 0
 _Temperature = Annotated[
     Temperature | UnsetType,
-    note("randomness of the draw; 0 is greedy; 0.8 where absent, unless the model's entry has another"),
+    note("randomness of the draw; 0 is greedy; 0.8 if absent, unless the model's entry has another"),
 ]
 _TopP = Annotated[
     Fraction | UnsetType,
     note(
-        "keep the likeliest tokens that together have this probability; 1 is off; 0.95 where absent, unless the "
+        "keep the likeliest tokens that together have this probability; 1 is off; 0.95 if absent, unless the "
         "model's entry has another"
     ),
 ]
 _Seed = Annotated[
     Annotated[int, Meta(ge=0, le=SEEDS - 1)] | None,
-    note("the sampler's seed; random where absent, 0 with `reproducible`; the answer has it"),
+    note("the sampler's seed; random if absent, 0 with `reproducible`; the answer has it"),
 ]
 _Reasoning = Annotated[
     ReasoningMode | UnsetType,
     note(
         "the thoughts of models that think: `auto` (without another in the model's entry) returns them in "
-        "`reasoning`, of a model that is run as its makers do; `keep` leaves them in `text`; `on` has the model "
-        "think, where it does so only on request, and is refused (1004, `lacks: thinking`) where it has no "
-        "thoughts; `off` has it write none, or the fewest that its template allows"
+        "`reasoning`; `keep` leaves them in `text`; `on` also has a model think that thinks only on request, and "
+        "is refused (1004, `lacks: thinking`) by a model without thoughts; `off` has it write none, or the fewest "
+        "that its template allows"
     ),
 ]
 
@@ -78,7 +78,7 @@ class GenerationOptions(Sampling, frozen=True, kw_only=True):
         bool,
         note(
             "the same request gives the same answer again, whatever else the daemon does, at a cost; 1004 "
-            "(`lacks: reproducible`) where that cannot be kept"
+            "(`lacks: reproducible`) if that cannot be kept"
         ),
     ] = False
     logprobs: Annotated[
@@ -122,7 +122,7 @@ class PromptParams(GenerationOptions, frozen=True, kw_only=True):
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
         note(
-            "the longest answer: what fits the context where absent, unless the model's entry has a "
+            "the longest answer: what fits the context if absent, unless the model's entry has a "
             "`default_max_tokens`; a larger figure is cut to what fits"
         ),
     ] = None
@@ -173,7 +173,7 @@ class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields
     temperature: _Temperature = UNSET  # type: ignore[assignment]  # likewise
     top_p: _TopP = UNSET  # type: ignore[assignment]  # likewise
     seed: _Seed = None  # type: ignore[assignment]  # likewise
-    model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
+    model: Annotated[str | None, note("a name of `models/list`; the default model if absent")] = None
     n: Annotated[
         int,
         Meta(
@@ -217,14 +217,12 @@ class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields
     cache_prompt: Annotated[bool, note("false: neither uses cached prefixes nor leaves one")] = True
     device: Annotated[
         Annotated[str, Meta(max_length=64)] | None,
-        note(
-            "the device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) where no replica is there"
-        ),
+        note("the device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there"),
     ] = None
     progress: Annotated[bool, note("send `infer_stream/progress` notifications, also for `infer`")] = False
     client: Annotated[
         str | None,
-        note(f"a label of up to {MAX_CLIENT_BYTES} bytes, for fairness and status; the process where absent"),
+        note(f"a label of up to {MAX_CLIENT_BYTES} bytes, for fairness and status; the process if absent"),
     ] = None
     tenant: Tenant = ""
     # As in Params: of two bases with members a Struct can have only one.

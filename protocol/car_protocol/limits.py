@@ -41,7 +41,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_members: Annotated[int, note("objects, their members, and arrays of a frame")] = MAX_MEMBERS
     max_id_bytes: Annotated[int, note("an id")] = MAX_ID_BYTES
     max_batch: Annotated[int, note("entries of a batch")] = MAX_BATCH
-    max_connections: Annotated[int, note("can be configured; lowered where the system allows fewer open files")] = (
+    max_connections: Annotated[int, note("can be configured; lowered if the system allows fewer open files")] = (
         MAX_CONNECTIONS
     )
     max_connections_per_uid: Annotated[int, note("of one user; can be configured")] = MAX_CONNECTIONS_PER_UID

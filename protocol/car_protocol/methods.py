@@ -71,7 +71,7 @@ METHODS: dict[str, Method] = {
         Embeddings,
         infers=True,
         waits=True,
-        note="Pooled as the model says, by the mean where it says nothing. Takes a lease like `infer`.",
+        note="Pooled as the model says, and by the mean if it says nothing. Takes a lease like `infer`.",
     ),
     "rerank": Method(
         "Order documents by how well they answer a query.", RerankParams, Ranking, infers=True, waits=True
@@ -94,15 +94,15 @@ METHODS: dict[str, Method] = {
         LoadParams,
         Model,
         waits=True,
-        note="Answers once it is served, at once where it is; 1004 where it cannot be. `progress` sends "
-        "`models/progress` meanwhile. For administrators.",
+        note="Answers once it is served; 1004 if it cannot be served. `progress` sends `models/progress` "
+        "meanwhile. For administrators.",
     ),
     "models/unload": Method(
         "Unload a model once it has finished its work.",
         LoadParams,
         Model,
         waits=True,
-        note="Answers once it is gone, at once where it is not loaded. For administrators.",
+        note="Answers once it is gone. For administrators.",
     ),
     "daemon/status": Method("What the daemon is doing now.", StatusParams, Status),
     "daemon/cancel": Method(

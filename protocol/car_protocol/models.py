@@ -35,7 +35,7 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     state: ModelState
     default: bool
     pinned: Annotated[bool, note("stays loaded")]
-    size_bytes: Annotated[int | None, note("of its file; null where there is none")]
+    size_bytes: Annotated[int | None, note("of its file; null if there is none")]
     capacity: Annotated[int, note("as `inference/capacity` has it")]
     context_tokens: int | None
     adapters: Annotated[list[str], note("names for `lora`")]
@@ -90,8 +90,8 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     memory: Annotated[
         MemoryKind | None,
         note(
-            "what a sequence keeps of its tokens, which decides where a prompt goes on: cells of all, also of the last "
-            "ones alone in some layers, cells and states, or states alone"
+            "what a sequence keeps of its tokens, which decides at which tokens prompts go on: cells of all, in some "
+            "layers cells of the last tokens alone, cells and states, or states alone"
         ),
     ] = None
     unused_layers: Annotated[
@@ -103,7 +103,7 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     ] = []
     chat_template: Annotated[str | None, note("up to 128 KiB")]
     tool_style: Annotated[
-        str | None, note("its syntax of tool calls, as configured or by its template; null where they cannot be read")
+        str | None, note("its syntax of tool calls, as configured or by its template; null if it cannot be read")
     ] = None
     thinking_tags: Annotated[list[str] | None, note("around its thoughts, as configured or by its template")] = None
     metadata: Annotated[
@@ -128,7 +128,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     kv_bytes_per_sequence: int
     free_bytes: Annotated[int, note("the memory that this model may use; its own counts as free")]
     sequences: Annotated[
-        int | None, note("the number that an engine goes up to by itself, 0 where none fits; null on a GPU")
+        int | None, note("the number that an engine goes up to by itself, 0 if none fits; null on a GPU")
     ]
     most_sequences: Annotated[int | None, note("the largest explicit figure of this length")]
     kv_type: Annotated[str, note("the numbers in which keys and values are kept: `f16`, `q8_0` or `q4_0`")] = "f16"

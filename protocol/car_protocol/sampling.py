@@ -61,11 +61,11 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
             description="keep tokens within this many standard deviations of the largest logit; -1 is off",
         ),
     ] = -1.0
-    xtc: Annotated[Xtc | None, note("exclude top choices; off where absent")] = None
-    dry: Annotated[Dry | None, note("penalize runs of tokens that repeat; off where absent")] = None
+    xtc: Annotated[Xtc | None, note("exclude top choices; off if absent")] = None
+    dry: Annotated[Dry | None, note("penalize runs of tokens that repeat; off if absent")] = None
     mirostat: Annotated[
         Mirostat | None,
-        note("keep the surprise of each token near a target, in place of all filters above; off where absent"),
+        note("keep the surprise of each token near a target, in place of all filters above; off if absent"),
     ] = None
     repeat_penalty: Annotated[
         float, Meta(ge=0.1, le=10, description="divide the logits of recent tokens; 1 is off")

@@ -18,7 +18,7 @@ Awaited = Literal["place", "engine", "prompt", "sequence", "turn", "reader"]
 class EngineMemory(Struct, frozen=True, kw_only=True):
     """Memory of an engine process and its limits, set once its model was loaded: an allocation beyond one fails."""
 
-    private_bytes: Annotated[int, note("writable and its own: KV caches, repacked weights, stacks, also unused ones")]
+    private_bytes: Annotated[int, note("writable and its own: KV caches, repacked weights, stacks, also if unused")]
     private_limit_bytes: int
     virtual_bytes: Annotated[int, note("address space, also of mapped files and of what is only reserved")]
     virtual_limit_bytes: int
@@ -51,8 +51,8 @@ class EngineStatus(Struct, frozen=True, kw_only=True):
     stored_bytes: Annotated[int, note("of the files of `cache_dir` that the engine may use")] = 0
     restored_tokens: Annotated[int, note("tokens of parked requests whose cells came back from host memory")] = 0
     recomputed_tokens: Annotated[int, note("tokens of parked requests that were computed again")] = 0
-    lookup_tried: Annotated[int, note("tokens of earlier text that were tried as the next ones")] = 0
-    lookup_right: Annotated[int, note("of them, those that were right: each spared a step")] = 0
+    lookup_tried: Annotated[int, note("tokens of earlier text that were tried as the next tokens")] = 0
+    lookup_right: Annotated[int, note("tokens of `lookup_tried` that were right: each spared a step")] = 0
     sandbox: Annotated[list[str], note('what the kernel lets the process not do; empty with `sandbox = "off"`')] = []
     memory: Annotated[EngineMemory | None, note("null of an engine without memory limits")] = None
     devices: Annotated[list[DeviceStatus], note("GPUs that hold a part of the model, empty on a CPU")] = []
@@ -228,7 +228,7 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
         note("requests for answers without a sequence: of the caller's user, for administrators of all; 100 at most"),
     ] = field(default_factory=lambda: [])  # sent also when it is empty: see `Model.aliases`
     more_connections: Annotated[
-        MoreConnections | None, note("sums over the connections that the list leaves out; absent where it has all")
+        MoreConnections | None, note("sums over the connections that the list leaves out; absent if it has all")
     ] = None
     others: Annotated[OtherUsers | None, note("all other users; left out for administrators")] = None
     cluster: Annotated[ClusterStatus | None, note("for administrators; left out without `[cluster]`")] = None
@@ -239,7 +239,7 @@ class DrainParams(Params, frozen=True, kw_only=True):
 
     timeout_ms: Annotated[
         Milliseconds | None,
-        note("five seconds less than `drain_timeout_s` where absent; of several the shortest counts"),
+        note("five seconds less than `drain_timeout_s` if absent; of several the shortest counts"),
     ] = None
 
 

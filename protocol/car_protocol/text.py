@@ -14,8 +14,8 @@ class TokenizeParams(Params, frozen=True, kw_only=True):
     """The text to cut into tokens, or the conversation to render and cut as `infer` does."""
 
     text: Annotated[str | None, note("either this or `messages`")] = None
-    messages: Annotated[Messages | None, note("a conversation: the tokens are those of `infer`'s prompt")] = None
-    model: Annotated[str | None, note("a name of `models/list`; the default model where absent")] = None
+    messages: Annotated[Messages | None, note("a conversation, whose tokens are the prompt's tokens of `infer`")] = None
+    model: Annotated[str | None, note("a name of `models/list`; the default model if absent")] = None
     add_special: Annotated[bool, note("with what the model puts around a text; goes with `text` only")] = False
     parse_special: Annotated[bool, note("special tokens in the text count; goes with `text` only")] = False
     tools: Annotated[Tools, note("as in `infer`")] = field(default_factory=list)
@@ -73,7 +73,7 @@ class EmbedParams(Params, frozen=True, kw_only=True):
     input: Annotated[
         list[str],
         Meta(min_length=1, max_length=MAX_TEXTS),
-        note("each of at most 512 tokens where the model also generates, else 2,048, and at most its trained context"),
+        note("each of at most 512 tokens if the model also generates, else 2,048, and at most its trained context"),
     ]
     model: str | None = None
     normalize: Annotated[bool, note("vectors have length 1")] = True
@@ -102,7 +102,7 @@ class RerankParams(Params, frozen=True, kw_only=True):
     model: str | None = None
     top_n: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None,
-        note("the number of the best documents to return; all where absent"),
+        note("the number of the best documents to return; all if absent"),
     ] = None
     tenant: Tenant = ""
 

@@ -22,6 +22,8 @@ from tools.reference.words import LINKS, Schema, alternatives, as_json, definiti
 _META = "_meta"
 # Members of the params of every method; they have a row in the table of params.
 _EVERYWHERE = ("person",)
+# The meaning of members that the request object has too.
+_AS_ASKED = "as in `infer`"
 # Members that a definition has of another one, which has a table.
 _SHOWN = {"ModelStatus": Model.__struct_fields__}
 Row = tuple[str, ...]
@@ -39,10 +41,17 @@ def methods() -> str:
 def params() -> str:
     """Return the members of the params that have no section of their own."""
     named = _by_kind((name, method.params) for name, method in METHODS.items())
-    shown = InferParams.__struct_fields__
-    common = [("every method", *row) for row in request_rows(Params) if row[0].strip("`") in _EVERYWHERE]
-    own = ((names, row) for kind, names in named for row in _without(shown, request_rows(kind)))
-    rows = common + [(", ".join(names), *row) for names, row in own if row[0].strip("`") not in _EVERYWHERE]
+    asked = {row[0]: row for row in request_rows(InferParams)}
+    rows = [("every method", *row) for row in request_rows(Params) if row[0].strip("`") in _EVERYWHERE]
+    for kind, names in named:
+        own = [
+            row
+            for row in _without(InferParams.__struct_fields__, request_rows(kind))
+            if row[0].strip("`") not in _EVERYWHERE
+        ]
+        same = [row[0] for row in own if row == asked.get(row[0]) or row[3] == _AS_ASKED]
+        rows += [(", ".join(names), *row) for row in own if row[0] not in same]
+        rows += [(", ".join(names), ", ".join(same), "", "", _AS_ASKED)] if same else []
     return table(("method", "member", "range", "default", "meaning"), rows)
 
 

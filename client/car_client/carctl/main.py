@@ -41,7 +41,7 @@ COMMANDS = {
     "down": Command("finish the accepted requests, then end the daemon", "service.up", "add_down_arguments", "down"),
     "status": Command("show what the daemon is doing now", "status"),
     "top": Command("show the running requests, live; sort and cancel them", "top.command"),
-    "why": Command("show why prompts were read again, and where they part from earlier ones", "why"),
+    "why": Command("show why prompts were read again", "why"),
     "capacity": Command("show how many requests run at once, and why", "capacity"),
     "infer": Command("answer a prompt", "infer"),
     "decide": Command("answer typed questions about a text by probabilities", "decide"),

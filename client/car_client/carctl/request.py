@@ -72,10 +72,12 @@ FLAGS = {
     "--grammar": Flag("grammar", "constrain the answer to this grammar (GBNF)", "FILE", _text_file),
     "--tools": Flag("tools", "functions that the model may call, as a JSON array", "FILE", _json_file),
     "--reasoning": Flag(
-        "reasoning", "whether the model thinks, and where its thoughts go", choices=get_args(ReasoningMode)
+        "reasoning", "whether the model thinks, and what becomes of its thoughts", choices=get_args(ReasoningMode)
     ),
     "--reasoning-tokens": Flag("reasoning_tokens", "the most tokens of thoughts, before the answer", "N", int),
-    "--priority": Flag("priority", "throughput requests run after latency-critical ones", choices=get_args(Priority)),
+    "--priority": Flag(
+        "priority", "throughput requests run after latency-critical requests", choices=get_args(Priority)
+    ),
     "--timeout-ms": Flag("timeout_ms", "a deadline over queue, prefill and decode", "MS", int),
     "--client": Flag("client", "a label for fairness and `carctl status`", "NAME"),
     "--session": Flag("session", "keep requests of this name on one replica", "NAME"),

@@ -9,7 +9,7 @@ export interface CapacityParams {
    * follows; 1009 for processes that are no delegates, and for unknown persons
    */
   person?: string | null;
-  /** the default model where absent */
+  /** the default model if absent */
   model?: string | null;
   /**
    * true also sends `inference/capacity_changed` with the same object on every change of
@@ -70,7 +70,7 @@ export interface Capacity {
 
 /** The limit over all models, None if there is none, and the sequences leased under it. */
 export interface Machine {
-  /** null where there is none */
+  /** null if there is none */
   limit: number | null;
   /** sequences leased under it */
   in_use: number;
@@ -90,7 +90,7 @@ export interface Limits {
   max_id_bytes?: number;
   /** entries of a batch Default 32. */
   max_batch?: number;
-  /** can be configured; lowered where the system allows fewer open files Default 1024. */
+  /** can be configured; lowered if the system allows fewer open files Default 1024. */
   max_connections?: number;
   /** of one user; can be configured Default 600. */
   max_connections_per_uid?: number;
@@ -128,13 +128,13 @@ export interface Limits {
  * it.
  */
 export interface InferParams {
-  /** randomness of the draw; 0 is greedy; 0.8 where absent, unless the model's entry has another */
+  /** randomness of the draw; 0 is greedy; 0.8 if absent, unless the model's entry has another */
   temperature?: number;
   /** keep this many of the likeliest tokens; 0 is off Default 40. */
   top_k?: number;
   /**
-   * keep the likeliest tokens that together have this probability; 1 is off; 0.95 where absent,
-   * unless the model's entry has another
+   * keep the likeliest tokens that together have this probability; 1 is off; 0.95 if absent, unless
+   * the model's entry has another
    */
   top_p?: number;
   /** drop tokens below this fraction of the likeliest one's probability; 0 is off Default 0.05. */
@@ -146,11 +146,11 @@ export interface InferParams {
   typical_p?: number;
   /** keep tokens within this many standard deviations of the largest logit; -1 is off Default -1.0. */
   top_n_sigma?: number;
-  /** exclude top choices; off where absent */
+  /** exclude top choices; off if absent */
   xtc?: Xtc;
-  /** penalize runs of tokens that repeat; off where absent */
+  /** penalize runs of tokens that repeat; off if absent */
   dry?: Dry;
-  /** keep the surprise of each token near a target, in place of all filters above; off where absent */
+  /** keep the surprise of each token near a target, in place of all filters above; off if absent */
   mirostat?: Mirostat;
   /** divide the logits of recent tokens; 1 is off Default 1.0. */
   repeat_penalty?: number;
@@ -172,11 +172,11 @@ export interface InferParams {
    * the longest
    */
   stop?: string[];
-  /** the sampler's seed; random where absent, 0 with `reproducible`; the answer has it */
+  /** the sampler's seed; random if absent, 0 with `reproducible`; the answer has it */
   seed?: number;
   /**
    * the same request gives the same answer again, whatever else the daemon does, at a cost; 1004
-   * (`lacks: reproducible`) where that cannot be kept Default false.
+   * (`lacks: reproducible`) if that cannot be kept Default false.
    */
   reproducible?: boolean;
   /**
@@ -208,7 +208,7 @@ export interface InferParams {
    */
   messages?: Message[];
   /**
-   * the longest answer: what fits the context where absent, unless the model's entry has a
+   * the longest answer: what fits the context if absent, unless the model's entry has a
    * `default_max_tokens`; a larger figure is cut to what fits
    */
   max_tokens?: number;
@@ -238,9 +238,9 @@ export interface InferParams {
   parallel_tool_calls?: boolean;
   /**
    * the thoughts of models that think: `auto` (without another in the model's entry) returns them
-   * in `reasoning`, of a model that is run as its makers do; `keep` leaves them in `text`; `on` has
-   * the model think, where it does so only on request, and is refused (1004, `lacks: thinking`)
-   * where it has no thoughts; `off` has it write none, or the fewest that its template allows
+   * in `reasoning`; `keep` leaves them in `text`; `on` also has a model think that thinks only on
+   * request, and is refused (1004, `lacks: thinking`) by a model without thoughts; `off` has it
+   * write none, or the fewest that its template allows
    */
   reasoning?: "auto" | "keep" | "off" | "on";
   /** go on in the last message, an assistant's text, and return only what follows it Default false. */
@@ -252,7 +252,7 @@ export interface InferParams {
    * Default "latency_critical".
    */
   priority?: "latency_critical" | "throughput";
-  /** a name of `models/list`; the default model where absent */
+  /** a name of `models/list`; the default model if absent */
   model?: string;
   /**
    * the number of answers to this prompt, which is computed once: each takes a sequence and a place
@@ -286,13 +286,13 @@ export interface InferParams {
   /** false: neither uses cached prefixes nor leaves one Default true. */
   cache_prompt?: boolean;
   /**
-   * the device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) where no replica
-   * is there
+   * the device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is
+   * there
    */
   device?: string;
   /** send `infer_stream/progress` notifications, also for `infer` Default false. */
   progress?: boolean;
-  /** a label of up to 64 bytes, for fairness and status; the process where absent */
+  /** a label of up to 64 bytes, for fairness and status; the process if absent */
   client?: string;
   /**
    * the caller that the process sends this for, a name of up to 64 bytes; a process's leases and
@@ -443,7 +443,7 @@ export interface Answer {
   seed: number;
   usage: Usage;
   timings: Timings;
-  /** of `infer`, where requested */
+  /** of `infer`, if requested */
   logprobs?: Logprob[];
   /** of `infer`, with `return_tokens` */
   tokens?: number[];
@@ -452,13 +452,13 @@ export interface Answer {
   /** of `infer_stream`: the number that was sent */
   chunks?: number;
   /**
-   * of what computed it: content of the model's files, builds of card and llama.cpp, device and
-   * `kv_type`; equal for equal ones, also after a restart
+   * a digest of the model's files, the builds of card and llama.cpp, the device and `kv_type`; it
+   * stays the same after a restart
    */
   fingerprint?: string;
   /**
-   * with `n` above 1, in place of text, reasoning, tool_calls, finish_reason, stop, logprobs and
-   * tokens: those of each answer
+   * with `n` above 1: text, reasoning, tool_calls, finish_reason, stop, logprobs and tokens of each
+   * answer, which are not beside it then
    */
   answers?: OneAnswer[];
 }
@@ -547,7 +547,7 @@ export interface OneAnswer {
   finish_reason: "deadline" | "length" | "stop";
   /** the string that was hit */
   stop?: string;
-  /** of `infer`, where requested */
+  /** of `infer`, if requested */
   logprobs?: Logprob[];
   /** of `infer`, with `return_tokens` */
   tokens?: number[];
@@ -580,7 +580,7 @@ export interface EmbedParams {
    */
   person?: string | null;
   /**
-   * each of at most 512 tokens where the model also generates, else 2,048, and at most its trained
+   * each of at most 512 tokens if the model also generates, else 2,048, and at most its trained
    * context
    */
   input: string[];
@@ -618,7 +618,7 @@ export interface RerankParams {
   /** each with the query as long as a text of `embed` */
   documents: string[];
   model?: string | null;
-  /** the number of the best documents to return; all where absent */
+  /** the number of the best documents to return; all if absent */
   top_n?: number | null;
   /**
    * the caller that the process sends this for, a name of up to 64 bytes; a process's leases and
@@ -661,7 +661,7 @@ export interface DecideParams {
   questions: (Choice | Score | Predicate)[];
   /**
    * 2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a
-   * preference for the first option and costs a second reading; as the model's family does it where
+   * preference for the first option and costs a second reading; as the model's family does it if
    * absent, else 1
    */
   orders?: number | null;
@@ -674,7 +674,7 @@ export interface DecideParams {
   lora?: Lora[];
   /** as in `infer` Default "latency_critical". */
   priority?: "latency_critical" | "throughput";
-  /** a name of `models/list`; the default model where absent */
+  /** a name of `models/list`; the default model if absent */
   model?: string | null;
   /** deadline of all answers in ms, from arrival: 1002 */
   timeout_ms?: number | null;
@@ -705,7 +705,7 @@ export interface DecideParams {
 /** Which of these values is it? */
 export interface Choice {
   type: "choice";
-  /** unique in the request; the question's index where absent */
+  /** unique in the request; the question's index if absent */
   name?: string | null;
   /** a text, or any JSON value, which is shown as JSON */
   instructions: unknown;
@@ -742,7 +742,7 @@ export interface Predicate {
   type: "predicate";
   /** as in a choice */
   name?: string | null;
-  /** a text, or any JSON value, which is shown as JSON; may be absent where a side is described */
+  /** a text, or any JSON value, which is shown as JSON; may be absent if a side is described */
   instructions?: unknown;
   /** what it means that it is so */
   true?: unknown;
@@ -767,11 +767,11 @@ export interface ChoiceAnswer {
   choice: string | boolean;
   /** of the options, in their order; their sum is 1 */
   probabilities: number[];
-  /** 0 where all options are equally likely, 1 where one is certain */
+  /** 0 if all options are equally likely, 1 if an option is certain */
   confidence: number;
   /**
    * the share of the whole vocabulary's probability that fell on the labels, before it was made to
-   * sum to 1: where it is small, the model did not understand the form
+   * sum to 1: if it is small, the model did not understand the form
    */
   mass: number;
 }
@@ -784,7 +784,7 @@ export interface ScoreAnswer {
   score: number;
   /** of the levels, in their order; their sum is 1 */
   probabilities: number[];
-  /** 1 where one level is certain, 0 where the answer is as spread as by chance */
+  /** 1 if a level is certain, 0 if the answer is as spread as by chance */
   confidence: number;
   /** as of a choice */
   mass: number;
@@ -838,9 +838,9 @@ export interface TokenizeParams {
   person?: string | null;
   /** either this or `messages` */
   text?: string | null;
-  /** a conversation: the tokens are those of `infer`'s prompt */
+  /** a conversation, whose tokens are the prompt's tokens of `infer` */
   messages?: Message[] | null;
-  /** a name of `models/list`; the default model where absent */
+  /** a name of `models/list`; the default model if absent */
   model?: string | null;
   /** with what the model puts around a text; goes with `text` only Default false. */
   add_special?: boolean;
@@ -917,7 +917,7 @@ export interface Model {
   default: boolean;
   /** stays loaded */
   pinned: boolean;
-  /** of its file; null where there is none */
+  /** of its file; null if there is none */
   size_bytes: number | null;
   /** as `inference/capacity` has it */
   capacity: number;
@@ -998,8 +998,8 @@ export interface ModelFile {
   block_count: number;
   vocabulary: number | null;
   /**
-   * what a sequence keeps of its tokens, which decides where a prompt goes on: cells of all, also
-   * of the last ones alone in some layers, cells and states, or states alone
+   * what a sequence keeps of its tokens, which decides at which tokens prompts go on: cells of all,
+   * in some layers cells of the last tokens alone, cells and states, or states alone
    */
   memory?: "attention" | "hybrid" | "recurrent" | "windows" | null;
   /**
@@ -1013,7 +1013,7 @@ export interface ModelFile {
   warnings?: string[];
   /** up to 128 KiB */
   chat_template: string | null;
-  /** its syntax of tool calls, as configured or by its template; null where they cannot be read */
+  /** its syntax of tool calls, as configured or by its template; null if it cannot be read */
   tool_style?: string | null;
   /** around its thoughts, as configured or by its template */
   thinking_tags?: string[] | null;
@@ -1044,7 +1044,7 @@ export interface Estimate {
   kv_bytes_per_sequence: number;
   /** the memory that this model may use; its own counts as free */
   free_bytes: number;
-  /** the number that an engine goes up to by itself, 0 where none fits; null on a GPU */
+  /** the number that an engine goes up to by itself, 0 if none fits; null on a GPU */
   sequences: number | null;
   /** the largest explicit figure of this length */
   most_sequences: number | null;
@@ -1144,7 +1144,7 @@ export interface Status {
    * at most
    */
   waiting?: WaitingStatus[];
-  /** sums over the connections that the list leaves out; absent where it has all */
+  /** sums over the connections that the list leaves out; absent if it has all */
   more_connections?: MoreConnections;
   /** all other users; left out for administrators */
   others?: OtherUsers;
@@ -1165,7 +1165,7 @@ export interface ModelStatus {
   default: boolean;
   /** stays loaded */
   pinned: boolean;
-  /** of its file; null where there is none */
+  /** of its file; null if there is none */
   size_bytes: number | null;
   /** as `inference/capacity` has it */
   capacity: number;
@@ -1245,9 +1245,9 @@ export interface EngineStatus {
   restored_tokens?: number;
   /** tokens of parked requests that were computed again Default 0. */
   recomputed_tokens?: number;
-  /** tokens of earlier text that were tried as the next ones Default 0. */
+  /** tokens of earlier text that were tried as the next tokens Default 0. */
   lookup_tried?: number;
-  /** of them, those that were right: each spared a step Default 0. */
+  /** tokens of `lookup_tried` that were right: each spared a step Default 0. */
   lookup_right?: number;
   /** what the kernel lets the process not do; empty with `sandbox = "off"` */
   sandbox?: string[];
@@ -1268,7 +1268,7 @@ export interface EngineStatus {
  * one fails.
  */
 export interface EngineMemory {
-  /** writable and its own: KV caches, repacked weights, stacks, also unused ones */
+  /** writable and its own: KV caches, repacked weights, stacks, also if unused */
   private_bytes: number;
   private_limit_bytes: number;
   /** address space, also of mapped files and of what is only reserved */
@@ -1448,7 +1448,7 @@ export interface DrainParams {
    * follows; 1009 for processes that are no delegates, and for unknown persons
    */
   person?: string | null;
-  /** five seconds less than `drain_timeout_s` where absent; of several the shortest counts */
+  /** five seconds less than `drain_timeout_s` if absent; of several the shortest counts */
   timeout_ms?: number | null;
 }
 
@@ -1585,7 +1585,7 @@ export interface Chunk {
   tool_calls?: ToolCallDelta[];
   /** with `return_tokens` */
   tokens?: number[];
-  /** as in the answer, where requested */
+  /** as in the answer, if requested */
   logprobs?: Logprob[];
 }
 
@@ -1651,7 +1651,7 @@ export interface Methods {
    */
   "$/cancelRequest": { params: CancelParams; result: Empty };
   /**
-   * Turn texts into vectors. Pooled as the model says, by the mean where it says nothing. Takes a
+   * Turn texts into vectors. Pooled as the model says, and by the mean if it says nothing. Takes a
    * lease like `infer`.
    */
   "embed": { params: EmbedParams; result: Embeddings };
@@ -1672,14 +1672,11 @@ export interface Methods {
   /** Look into a model's file. It loads nothing. */
   "models/show": { params: ShowParams; result: ModelDetails };
   /**
-   * Load a model. Answers once it is served, at once where it is; 1004 where it cannot be.
-   * `progress` sends `models/progress` meanwhile. For administrators.
+   * Load a model. Answers once it is served; 1004 if it cannot be served. `progress` sends
+   * `models/progress` meanwhile. For administrators.
    */
   "models/load": { params: LoadParams; result: Model };
-  /**
-   * Unload a model once it has finished its work. Answers once it is gone, at once where it is not
-   * loaded. For administrators.
-   */
+  /** Unload a model once it has finished its work. Answers once it is gone. For administrators. */
   "models/unload": { params: LoadParams; result: Model };
   /** What the daemon is doing now. */
   "daemon/status": { params: StatusParams; result: Status };

@@ -43,7 +43,7 @@ class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
 
     socket: Annotated[
         PathText | None,
-        note("where the daemon listens, unless a service manager has the socket; clients find it by `CAR_SOCKET`"),
+        note("the path to listen on, unless a service manager has the socket; clients find it by `CAR_SOCKET`"),
     ] = None
     log_level: Annotated[event_log.Level, note("events of this level and above are logged")] = "info"
     log_format: Annotated[event_log.Format, note("lines for people, or a JSON object a line")] = "console"

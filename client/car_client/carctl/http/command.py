@@ -28,8 +28,8 @@ _CHAT = '{"messages": [{"role": "user", "content": "What is card?"}]}'
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the actions and their arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    actions.add_parser("status", help="show where the door listens, whether it answers, its keys' names")
-    key = actions.add_parser("key", help="print a key, made where it is missing", allow_abbrev=False)
+    actions.add_parser("status", help="show the addresses of the door, whether it answers, its keys' names")
+    key = actions.add_parser("key", help="print a key, and make it if it is missing", allow_abbrev=False)
     key.add_argument("name", nargs="?", default=DEFAULT_NAME, metavar="NAME", help="(default: %(default)s)")
     key.add_argument("--remove", action="store_true", help="remove the key: its holder is refused at once")
     enable = actions.add_parser("enable", help="listen on a loopback port, as a service", allow_abbrev=False)
