@@ -55,6 +55,7 @@ COMMANDS = {
     "drain": Command("finish the accepted requests, then end the daemon", "admin", "add_drain_arguments", "drain"),
     "service": Command("install and control card as a service", "service.command"),
     "http": Command("serve OpenAI's, Anthropic's and Ollama's clients; keys, state", "http.command"),
+    "adopt": Command("take over Ollama, LM Studio or llama-server: port, names, files", "adopt.command"),
     "page": Command("print a link to the page of the HTTP door, and open it", "http.page"),
     "people": Command("give people keys of their own; their shares", "people"),
     "usage": Command("show what requests took, by person, app, model or day", "usage"),

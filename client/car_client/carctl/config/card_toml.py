@@ -4,7 +4,8 @@ import errno
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
@@ -62,6 +63,11 @@ class CardToml:
         return models
 
     @property
+    def text(self) -> str:
+        """The text of the file."""
+        return self._text
+
+    @property
     def default_model(self) -> str | None:
         """The configured default model."""
         return self._plain.get("default_model")
@@ -77,6 +83,18 @@ class CardToml:
         """Add the table of a model that is not there yet, after all else."""
         self._text = _appended(self._text, self._tomlkit.dumps({"models": {name: dict(table)}}))
         self._plain = {**self._plain, "models": {**self.models, name: dict(table)}}
+
+    def remove_models(self, names: Collection[str]) -> None:
+        """Remove the tables of models, of which some may be gone already."""
+        document, models = self._document(), self.models
+        for name in set(names) & models.keys():
+            del document["models"][name]
+        left = {name: table for name, table in models.items() if name not in names}
+        self._plain = {**self._plain, "models": left}
+        if not left:
+            document.pop("models", None)
+            self._plain.pop("models", None)
+        self._text = self._tomlkit.dumps(document)
 
     def use_model(self, name: str) -> None:
         """Make a model the default one."""
@@ -158,6 +176,16 @@ class CardToml:
         else:
             self._write(self._before)
         self._last = self._before
+
+    def go_back(self, text: str | None) -> None:
+        """Write an earlier text of the whole file; None removes it, with its folder if that is empty then."""
+        if text is not None:
+            self._write(text.encode())
+            return
+        self.path.unlink(missing_ok=True)
+        self._last = None
+        with suppress(OSError):
+            self.path.parent.rmdir()
 
     def _document(self) -> Any:
         try:

@@ -33,7 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     key.add_argument("name", nargs="?", default=DEFAULT_NAME, metavar="NAME", help="(default: %(default)s)")
     key.add_argument("--remove", action="store_true", help="remove the key: its holder is refused at once")
     enable = actions.add_parser("enable", help="listen on a loopback port, as a service", allow_abbrev=False)
-    enable.add_argument("--port", type=_port, metavar="N", help=f"(default: the configured one, else {DEFAULT_PORT})")
+    enable.add_argument(
+        "--port", type=port_number, metavar="N", help=f"(default: the configured one, else {DEFAULT_PORT})"
+    )
     enable.add_argument(
         "--lan",
         nargs="?",
@@ -56,7 +58,7 @@ def run(_client: Client, options: Namespace) -> None:
     _ACTIONS[options.action](options)
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= _MOST_PORT:
         return int(text[:6])
     raise ArgumentTypeError(f"{text[:10]!r} is not a port: give 1 to {_MOST_PORT}")

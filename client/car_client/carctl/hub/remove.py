@@ -1,7 +1,6 @@
 """`carctl models rm`: removes the files of a downloaded model."""
 
 import os
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +9,13 @@ from car_client.carctl.failure import WrongUse
 from car_client.carctl.hub.folder import file_at, folder_of, hub_name, is_inside
 from car_client.carctl.hub.part_file import parts_of
 from car_client.carctl.request import nearest
-from car_client.carctl.terminal.keyboard import plain_line
-from car_client.carctl.terminal.text import bytes_text, one_line
+from car_client.carctl.terminal.confirmation import confirmed
+from car_client.carctl.terminal.text import bytes_text
 from car_client.client import Client
 from car_client.errors import CardError, DaemonUnavailable
 from car_client.results import Model
 from car_protocol.hub import PREFIX, HubFile
 
-_YES = ("y", "yes")
 _IN_MEMORY = ("loading", "ready", "draining")
 
 
@@ -97,13 +95,7 @@ def _is_same(one: Path, other: Path) -> bool:
 def _confirm(files: Sequence[Path]) -> None:
     size = sum(each.stat().st_size for each in files)
     what = files[0] if len(files) == 1 else f"{len(files)} files, {files[0]} and so on"
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise WrongUse(f"no terminal to confirm on: give --yes to remove {what}")
-    try:
-        answer = plain_line(one_line(f"remove {what} ({bytes_text(size)})? [y/N] "))
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in _YES:
+    if not confirmed(f"remove {what}", f" ({bytes_text(size)})"):
         raise NotRemoved("nothing was removed")
 
 

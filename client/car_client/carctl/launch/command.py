@@ -1,6 +1,5 @@
 """`carctl launch`: prints the configuration of an application, or writes it after a look at the difference."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -13,13 +12,11 @@ from car_client.carctl.failure import WrongUse
 from car_client.carctl.launch.apps import APPS, AppTarget, LaunchApp, path_of
 from car_client.carctl.launch.merge import Unmergeable, merged_text
 from car_client.carctl.request import nearest
-from car_client.carctl.terminal.keyboard import plain_line
+from car_client.carctl.terminal.confirmation import confirmed
 from car_client.client import Client
 from car_client.door.settings import load_settings
 from car_client.errors import CardError
 from car_client.results import Model
-
-_YES = {"y", "yes"}
 
 
 class NotWritten(CardError):
@@ -91,8 +88,8 @@ def _write(path: Path, content: object, *, sure: bool) -> None:
         print(f"{path} has the configuration already")
         return
     print(*unified_diff(before.splitlines(), after.splitlines(), str(path), str(path), lineterm=""), sep="\n")
-    if not sure:
-        _confirm(path)
+    if not sure and not confirmed(f"write {path}"):
+        raise NotWritten("nothing was written")
     _replace(path, after.encode())
 
 
@@ -105,17 +102,6 @@ def _read(path: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise NotWritten(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from error
-
-
-def _confirm(path: Path) -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise WrongUse(f"no terminal to confirm on: give --yes to write {path}")
-    try:
-        answer = plain_line(f"write {path}? [y/N] ")
-    except EOFError:
-        answer = ""
-    if answer.strip().lower() not in _YES:
-        raise NotWritten("nothing was written")
 
 
 def _replace(path: Path, data: bytes) -> None:

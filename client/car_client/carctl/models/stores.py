@@ -1,22 +1,18 @@
 """GGUF files that other programs have downloaded: read where they lie, never copied."""
 
-import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from car_client.carctl.models.files import size_of
+from car_client.carctl.models.ollama_store import ollama_folders, ollama_models
 from car_protocol.hub import models_folder
 
 _SUFFIX = ".gguf"
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.gguf)", re.IGNORECASE | re.ASCII)
 _PROJECTOR = "mmproj"
-_OLLAMA_MODEL = "application/vnd.ollama.image.model"
-_OLLAMA_PROJECTOR = "application/vnd.ollama.image.projector"
-_MANIFEST_BYTES = 1 << 20
-_REGISTRY = "registry.ollama.ai/library/"
 
 
 class Found(NamedTuple):
@@ -45,18 +41,15 @@ def find_models(env: Mapping[str, str] = os.environ, home: Path | None = None) -
     }
     for store, places in folders.items():
         for place in places:
-            yield from _files(store, place)
-    for place in _ollama_places(env, home):
-        yield from _ollama(place)
+            yield from files_below(store, place)
+    for place in ollama_folders(env, home):
+        for each in ollama_models(place):
+            size = None if each.model is None else size_of(each.model)
+            if each.model is not None and size is not None:
+                yield Found("Ollama", each.name, each.model, size, each.projector)
 
 
-def _ollama_places(env: Mapping[str, str], home: Path) -> list[Path]:
-    """Return the user's store, or the configured one, and that of the service."""
-    own = Path(env["OLLAMA_MODELS"]) if env.get("OLLAMA_MODELS") else home / ".ollama" / "models"
-    return [own, Path("/usr/share/ollama/.ollama/models")]
-
-
-def _files(store: str, folder: Path) -> Iterator[Found]:
+def files_below(store: str, folder: Path) -> Iterator[Found]:
     """Yield the whole models below a folder, each with the projector beside it; unreadable folders are empty."""
     for parent, _, names in sorted(os.walk(folder)):
         files = sorted(name for name in names if name.lower().endswith(_SUFFIX))
@@ -94,49 +87,8 @@ def _total(paths: Iterable[Path]) -> int | None:
     """Return the bytes of all files together; None if a file is missing."""
     total = 0
     for path in paths:
-        size = _size(path)
+        size = size_of(path)
         if size is None:
             return None
         total += size
     return total
-
-
-def _ollama(folder: Path) -> Iterator[Found]:
-    """Yield the models of an Ollama store: manifests name the blobs by digest."""
-    manifests = folder / "manifests"
-    for parent, _, names in sorted(os.walk(manifests)):
-        for name in sorted(names):
-            manifest = Path(parent) / name
-            layers = _layers(manifest)
-            model = _blob(folder, layers.get(_OLLAMA_MODEL))
-            size = None if model is None else _size(model)
-            if model is not None and size is not None:
-                label = f"{manifest.parent.relative_to(manifests).as_posix().removeprefix(_REGISTRY)}:{name}"
-                yield Found("Ollama", label, model, size, _blob(folder, layers.get(_OLLAMA_PROJECTOR)))
-
-
-def _layers(manifest: Path) -> dict[str, str]:
-    """Return the digests of a manifest's layers by their type; an unreadable manifest has none."""
-    try:
-        with manifest.open("rb") as file:
-            data: Any = json.loads(file.read(_MANIFEST_BYTES))
-        return {str(layer["mediaType"]): str(layer["digest"]) for layer in data["layers"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return {}  # another program's file: a form that is not known is not a model
-
-
-def _blob(folder: Path, digest: str | None) -> Path | None:
-    kind, _, value = (digest or "").partition(":")
-    if not kind.isalnum() or not value.isalnum():
-        return None  # not a digest; it could name any file
-    path = folder / "blobs" / f"{kind}-{value}"
-    return path if _size(path) is not None else None
-
-
-def _size(path: Path) -> int | None:
-    """Return the bytes of a regular file; None for anything else, as a file out of reach."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
