@@ -286,3 +286,11 @@ def test_the_doors_sockets_are_the_users_own_and_bound_what_a_client_that_does_n
     assert "@" not in socket + service.partition("\n")[2].replace("@system-service", "").replace(
         "@privileged", ""
     ).replace("@resources", "")
+
+
+@needs_systemd
+def test_systemd_finds_nothing_wrong_with_the_unit_of_an_adopted_port(tmp_path: Path, card: Path) -> None:
+    unit = tmp_path / "card-adopted@11434.service"
+    unit.write_bytes(units.unit("user/card-adopted@.service", card))
+    done = analyze("--user", "verify", "--recursive-errors=no", unit, runtime=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -33,9 +33,13 @@ class UnitDoor:
 
     def end(self, door: int | str) -> bool:
         """Have the instance accept nothing more; return whether it was there."""
-        active = self._steps.succeeds("systemctl", "--user", "--quiet", "is-active", str(door))
+        there = self.runs(door)
         self._systemctl("stop", "--no-block", str(door))
-        return active
+        return there
+
+    def runs(self, door: int | str) -> bool:
+        """Return whether the instance runs."""
+        return self._steps.succeeds("systemctl", "--user", "--quiet", "is-active", str(door))
 
     def wait(self, door: int | str) -> None:
         """Wait until it answered what it accepted; the file goes with its last instance."""
@@ -72,18 +76,19 @@ class ProcessDoor:
 
     def end(self, door: int | str) -> bool:
         """Have it accept nothing more, unless its process is another one by now; return whether it was there."""
-        there = self._is_door(int(door))
+        there = self.runs(door)
         if there:
             os.kill(int(door), signal.SIGTERM)
         return there
 
     def wait(self, door: int | str) -> None:
         """Wait until it answered what it accepted."""
-        if self._is_door(int(door)) and not wait_for_end(int(door), _DRAIN_S):
+        if self.runs(door) and not wait_for_end(int(door), _DRAIN_S):
             raise ServiceError(f"process {door} still answers after {_DRAIN_S:.0f} s")
 
-    def _is_door(self, pid: int) -> bool:
-        command = ["ps", "-o", "command=", "-p", str(pid)]
+    def runs(self, door: int | str) -> bool:
+        """Return whether the process is there, and still the door."""
+        command = ["ps", "-o", "command=", "-p", str(door)]
         # The command is a constant with a number in it, and runs without a shell.
         return "--adopted" in subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
 

@@ -12,8 +12,8 @@ from msgspec import Struct
 _LISTEN = "0A"
 _LOOPBACK = re.compile(r"[0-9A-F]{6}7F|0{24}01000000")  # as the kernel's tables write 127.0.0.0/8 and ::1
 _UNIT = re.compile(r"^0::(.*)$", re.MULTILINE)
-# The daemon's own promise of a sign of life is 15 s, and a model that generates slower than a token in 3 s is not used.
-QUIET_MS = 3000
+# A promise: a stream is not cut while its model gives a token in five seconds.
+QUIET_MS = 5000
 _AGE = re.compile(r"\b(lastsnd|lastrcv):(\d+)")
 
 

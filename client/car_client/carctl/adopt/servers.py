@@ -37,6 +37,7 @@ class Server(Struct, frozen=True):
     variables: tuple[str, ...]
     candidates: Callable[[Listening | None, Mapping[str, str], Path], list[Candidate]]
     switch: tuple[str, ...] = ()  # a command of its own, below the home, that stops and starts it
+    slots: str = ""  # the path that shows which sequences are busy
 
 
 def _ollama(running: Listening | None, env: Mapping[str, str], home: Path) -> list[Candidate]:
@@ -105,6 +106,7 @@ SERVERS = {
         "llama-server.service",
         ("LLAMA_", "HF_"),
         _llama_server,
+        slots="/slots",
     ),
 }
 
@@ -113,9 +115,22 @@ def is_answered_by(server: Server, port: int) -> bool:
     """Return whether a server of this kind answers at a port."""
     path, member = server.probe
     try:
-        return member in _requested(port, path, None, _PROBE_S)
-    except (OSError, ValueError, http.client.HTTPException):
+        answer = _requested(port, path, None, _PROBE_S)
+    except (OSError, ValueError):
         return False
+    return isinstance(answer, dict) and member in answer
+
+
+def busy_slots(server: Server, port: int) -> int:
+    """Return how many sequences are busy; 0 if the server does not show it.
+
+    llama-server sends the head of a stream before it reads the prompt, so that its connections look answered.
+    """
+    try:
+        slots: Any = _requested(port, server.slots, None, _PROBE_S) if server.slots else []
+        return sum(bool(each["is_processing"]) for each in slots)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def proof(server: Server, port: int, model: str | None) -> str:
@@ -132,8 +147,8 @@ def proof(server: Server, port: int, model: str | None) -> str:
     return f"{seen}; POST {path} is answered by {model}"
 
 
-def _requested(port: int, path: str, body: dict[str, Any] | None, seconds: float) -> dict[str, Any]:
-    """Return the object that answers a request; raises OSError, or ValueError with the error in it."""
+def _requested(port: int, path: str, body: dict[str, Any] | None, seconds: float) -> Any:
+    """Return the value that answers a request; raises OSError, or ValueError with the error in it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
     try:
         data = None if body is None else json.dumps(body)
@@ -144,6 +159,6 @@ def _requested(port: int, path: str, body: dict[str, Any] | None, seconds: float
         raise ValueError(f"{path}: {type(error).__name__}") from error
     finally:
         connection.close()
-    if response.status != http.client.OK or not isinstance(answer, dict):
+    if response.status != http.client.OK:
         raise ValueError(f"{path}: {response.status} {json.dumps(answer)[:300]}")
     return answer

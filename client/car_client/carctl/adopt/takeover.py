@@ -17,7 +17,7 @@ from car_client.carctl.adopt.doors import PortDoor
 from car_client.carctl.adopt.journal import Adoption, Journal
 from car_client.carctl.adopt.listening import listening, owed
 from car_client.carctl.adopt.plan import Way
-from car_client.carctl.adopt.servers import Server, is_answered_by, proof
+from car_client.carctl.adopt.servers import Server, busy_slots, is_answered_by, proof
 from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.service.steps import Steps
 from car_client.carctl.service.up import up
@@ -56,7 +56,7 @@ class Takeover(Struct, frozen=True):
             _wait_until(lambda: is_free(adoption.port), f"port {adoption.port} is taken by a program that starts anew")
             adoption.door = self.door.start(adoption.port)
             self.journal.write(adoption)
-            _wait_until(lambda: is_answered_by(self.server, adoption.port), "the door does not answer")
+            _wait_until(lambda: self._door_answers(adoption), "the door does not answer")
             return self._proved(adoption)
         except (CardError, OSError, ValueError, KeyboardInterrupt) as error:
             self.undo(adoption)
@@ -123,7 +123,7 @@ class Takeover(Struct, frozen=True):
 
     def _wait_until_quiet(self, port: int) -> None:
         """Wait while the other server owes answers, because its end cuts them; raises NotAdopted."""
-        title, count = self.server.title, owed(port)
+        title, count = self.server.title, self._owed(port)
         if count is None:
             print(f"this system does not show what {title} still answers: its end cuts that")
         elif count:
@@ -131,7 +131,11 @@ class Takeover(Struct, frozen=True):
             busy = (
                 f"{title} still answers requests after {QUIET_S:.0f} s: run this later, or with --now, which cuts them"
             )
-            _wait_until(lambda: not owed(port), busy, QUIET_S)
+            _wait_until(lambda: not self._owed(port), busy, QUIET_S)
+
+    def _owed(self, port: int) -> int | None:
+        count = owed(port)
+        return None if count is None else max(count, busy_slots(self.server, port))
 
     def _start(self, adoption: Adoption) -> None:
         """Start the other server again and wait for it; print how, if it does not answer."""
@@ -172,6 +176,13 @@ class Takeover(Struct, frozen=True):
                 config.save()
         with suppress(DaemonUnavailable):
             reload_config(self.client)
+
+    def _door_answers(self, adoption: Adoption) -> bool:
+        if is_answered_by(self.server, adoption.port):
+            return True
+        if adoption.door is None or not self.door.runs(adoption.door):
+            raise NotAdopted("the door ended at its start: its log has the reason")
+        return False
 
     def _proved(self, adoption: Adoption) -> str:
         served: list[dict[str, Any]] = self.client.call("models/list")["models"]

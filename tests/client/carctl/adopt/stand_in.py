@@ -1,7 +1,7 @@
 """A server at Ollama's port, as a program: `python stand_in.py PORT LOG [cut]`.
 
 It answers a chat with ten lines that repeat the last message, and notes `accepted TEXT` and `answered TEXT` in LOG.
-Lines wait while `LOG.hold` exists. SIGTERM ends it once its answers are out, with `cut` at once as Ollama does.
+Answers wait while `LOG.hold` exists. SIGTERM ends it once its answers are out, with `cut` at once as Ollama does.
 """
 
 import json
@@ -30,12 +30,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Stream a chat."""
         text = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
         self._note("accepted", text)
+        while Path(f"{self.log}.hold").exists():  # as while a prompt is read: the head goes with the first line
+            time.sleep(_PAUSE_S)
         self.send_response(200)
         self.send_header("Content-Type", "application/x-ndjson")
         self.end_headers()
         for number in range(LINES):
-            while Path(f"{self.log}.hold").exists():
-                time.sleep(_PAUSE_S)
             line = {"model": "theirs", "message": {"role": "assistant", "content": text}, "done": number == LINES - 1}
             self.wfile.write(json.dumps(line).encode() + b"\n")
             time.sleep(_PAUSE_S)

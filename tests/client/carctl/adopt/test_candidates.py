@@ -89,7 +89,7 @@ def test_files_of_lm_studio_have_the_key_of_their_repository() -> None:
     one = found(f"{folder}/Qwen2.5-7B-Instruct-GGUF/Qwen2.5-7B-Instruct-Q4_K_M.gguf", "/p")
     two = [found(f"{folder}/Tiny-GGUF/Tiny-{each}.gguf") for each in ("Q4_K_M", "Q8_0")]
     first, *others = of_lm_studio([one, *two])
-    table = {"path": str(one.path), "projector": "/p"}
+    table: dict[str, object] = {"path": str(one.path), "projector": "/p"}
     assert first == Candidate("qwen2.5-7b-instruct", table, ("Qwen2.5-7B-Instruct-Q4_K_M",))
     assert [each.name for each in others] == ["tiny@q4_k_m", "tiny@q8_0"]
 
