@@ -136,7 +136,7 @@ class Admission:
         if request.key in self._backlog.held_back:
             return []
         if self._gate.engine_of(request.model, request.spec.device) is not None:
-            if request.key not in self._backlog.counted:
+            if request.key not in self._backlog.counted and request.leased_at is None:
                 self._backlog.uncounted.add(request)
             return self.prepare(request)
         actions = self._make_room(request, now)
@@ -153,8 +153,12 @@ class Admission:
         return actions
 
     def _make_room(self, request: Request, now: float) -> list[Action]:
-        """Count a request unless it is counted: in place of requests that it supersedes or the policy drops."""
-        if request.key in self._backlog.counted:
+        """Count a request unless it is counted: in place of requests that it supersedes or the policy drops.
+
+        Work that came back from a dead engine has had its place, and holds none while it waits for the next engine:
+        else a model without an engine would keep the newcomers of all other models out.
+        """
+        if request.key in self._backlog.counted or request.leased_at is not None:
             return []
         victims = self._backlog.victims(request, self._table.older(request))
         blocks = self._backlog.bounds.overflow == "block"
@@ -257,7 +261,6 @@ class Recovery:
             request.move(State.WAITING)
             request.start_over()
             self._shared.waiting.add(request, now)
-            self._shared.backlog.enter(request)
         return None
 
     def _report(self, verb: Verb, request: Request, why: str) -> None:

@@ -76,7 +76,7 @@ class Backlog:
     def __init__(self, bounds: QueueBounds, charging: Charging) -> None:
         self.bounds = bounds
         self.held_back: dict[int, Request] = {}  # by key
-        self.unprepared: dict[str, dict[int, Request]] = {}  # counted, without an engine that prepares them, by model
+        self.unprepared: dict[str, dict[int, Request]] = {}  # accepted, without an engine that prepares them, by model
         self.counted: dict[int, Request] = {}  # by key
         self.uncounted = Uncounted()
         self._unplaced: dict[int, Request] = {}  # a few of them that are not yet among the places of their accounts
@@ -109,10 +109,10 @@ class Backlog:
 
     def leave(self, request: Request) -> None:
         """Forget a request, counted, held back or neither."""
+        if unprepared := self.unprepared.get(request.model):
+            unprepared.pop(request.key, None)
         if request.key in self.counted:
             self._uncount(request)
-            if unprepared := self.unprepared.get(request.model):
-                unprepared.pop(request.key, None)
             if self.held_back:
                 self._note_lost(request)
         elif request.key in self.held_back:

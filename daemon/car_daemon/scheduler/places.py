@@ -11,8 +11,6 @@ from car_daemon.scheduler.request import RANKS, Request
 
 # A model, and the rank of the class of its requests.
 Kind = tuple[str, int]
-# The rank of a place that is not given up: of running work that came back from a dead engine.
-KEPT = -1
 URGENT, LOWEST = min(RANKS.values()), max(RANKS.values())
 _CLASSES = range(URGENT, LOWEST + 1)
 # What members are ranked by: their places, their bytes held back; of a kind the places that they may give up, their
@@ -70,7 +68,7 @@ class Places:
     def places_of(self, model: str) -> int:
         """Return the places for a model."""
         count = self.places.get
-        return count((model, KEPT), 0) + sum([count((model, rank), 0) for rank in _CLASSES])
+        return sum([count((model, rank), 0) for rank in _CLASSES])
 
     def holds(self, model: str) -> bool:
         """Return whether requests for a model are held back."""
@@ -210,7 +208,7 @@ class PlaceTree:
 
     def enter(self, request: Request) -> None:
         """Count a place."""
-        kind = request.model, KEPT if request.leased_at is not None else RANKS[request.spec.priority]
+        kind = request.model, RANKS[request.spec.priority]
         chain, label = self._chain(request.path)
         for each in chain:
             each.count += 1

@@ -33,6 +33,24 @@ def test_running_work_does_not_count() -> None:
     assert len(world.scheduler.backlog) == 1
 
 
+@pytest.mark.parametrize("overflow", ["block", "drop_newest", "drop_oldest"])
+def test_running_and_parked_work_of_a_dead_engine_keeps_no_newcomer_of_another_model_out(overflow: Overflow) -> None:
+    world = world_with(overflow, limit=1)
+    engine, free = world.start_engine(sequences=2), world.start_engine("free", 1)
+    for _ in range(2):
+        world.run_one(engine, priority="throughput")
+    for label in ("a", "b"):
+        world.run_one(engine, client=(0, label))
+        world.set_aside(engine, min(engine.to_park))
+    assert (engine.running, engine.parked) == ({3, 4}, {1, 2})
+    world.lose_engine(engine)
+    assert world.run_one(free, client=(0, "c")).state is State.RUNNING
+    again = world.start_engine(sequences=4)
+    world.prepare_all(again)
+    assert again.running == {1, 2, 3, 4}
+    assert not why(world)
+
+
 def test_requests_that_wait_for_a_load_count() -> None:
     world = world_with("drop_newest")
     for _ in range(3):
