@@ -98,7 +98,7 @@ class Door:
     def _key(self, head: RequestHead) -> Key:
         """Return the key of a request; an address with many wrong keys is slowed. Raises Problem and KeysError."""
         try:
-            key = guard.check_key(head, self._keys.keys(), time.time())
+            key = guard.check_key(head, self._keys.known(), time.time())
         except Problem:
             if head.address is not None:
                 self._wrong_keys.refuse(head.address, time.monotonic())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from car_client.door import sessions
-from car_client.door.keys import Key, holder
+from car_client.door.keys import Key, KnownKeys
 from car_http import page
 from car_http.problems import Problem
 
@@ -129,7 +129,7 @@ def shows_page(head: RequestHead) -> bool:
     return head.path == "/" and head.reads and "text/html" in head.headers.get("accept", "")
 
 
-def check_key(head: RequestHead, keys: Sequence[Key], now: float) -> Key:
+def check_key(head: RequestHead, keys: KnownKeys, now: float) -> Key:
     """Return the key that the request carries, or the key of its session; raises Problem."""
     given = _given_key(head.headers)
     if given is None and _from_page(head) and (key := sessions.holder_of(keys, head.headers, now)):
@@ -137,7 +137,7 @@ def check_key(head: RequestHead, keys: Sequence[Key], now: float) -> Key:
     if given is None:
         message = "this port needs a key: run `carctl http key` and send it as `Authorization: Bearer KEY`"
         raise Problem(401, "missing_api_key", message, headers={"www-authenticate": "Bearer"})
-    key = holder(keys, given)
+    key = keys.holder(given)
     if key is None:
         message = "this key is not one of the door's: `carctl http key` prints the one to send"
         raise Problem(401, "invalid_api_key", message, headers={"www-authenticate": "Bearer"})

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
@@ -175,8 +176,14 @@ def _message(error: RequestError, param: str | None, members: Mapping[str, str])
     if "lacks" in data:
         return f"the model lacks what this request needs: {data['lacks']}" + _because(data)
     if "limit" in data:
-        return f"{error.message}: {data['limit']} is {data.get('value')}"
+        return f"{error.message}: {data['limit']} is {data.get('value')}" + _until(data)
     return error.message + _because(data)
+
+
+def _until(data: Mapping[str, Any]) -> str:
+    """Return the time at which a limit of a day ends."""
+    ends_at = data.get("ends_at")
+    return "" if ends_at is None else f" until {datetime.fromtimestamp(ends_at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _because(data: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from car_client.door.keys import Key, KeyRing, KeysError, add_key, ensure_keys, holder, read_keys, remove_key
+from car_client.door.keys import Key, KeyRing, KeysError, KnownKeys, add_key, ensure_keys, read_keys, remove_key
 
 
 @pytest.fixture
@@ -28,10 +28,10 @@ def test_named_keys_are_told_apart_and_salt_their_caches(path: Path) -> None:
     first, second = ensure_keys(path)[0], add_key(path, "obsidian")
     assert second.salt == "obsidian"
     keys = read_keys(path)
-    assert holder(keys, second.secret) == second
-    assert holder(keys, first.secret) == first
+    assert KnownKeys(keys).holder(second.secret) == second
+    assert KnownKeys(keys).holder(first.secret) == first
     for wrong in ("", first.secret[:-1], first.secret + "x", "\udcff"):
-        assert holder(keys, wrong) is None
+        assert KnownKeys(keys).holder(wrong) is None
     assert add_key(path, "obsidian") == second
 
 
@@ -143,4 +143,4 @@ def test_a_folder_in_place_of_the_file_is_refused_with_what_to_do(path: Path) ->
 
 def test_comparing_takes_every_key(path: Path) -> None:
     twice = [Key("a", "s" * 20), Key("b", "s" * 20)]
-    assert holder(twice, "s" * 20) == twice[-1]
+    assert KnownKeys(twice).holder("s" * 20) == twice[-1]

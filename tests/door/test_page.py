@@ -11,7 +11,7 @@ import pytest
 
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.http.page import has_screen, leading_to, link_of
-from car_client.door.keys import Key, add_key, digest_of, remove_key
+from car_client.door.keys import Key, KnownKeys, add_key, digest_of, remove_key
 from car_client.door.sessions import COOKIE, LASTS_S, cookie_header, holder_of, issued
 from car_client.door.settings import load_settings
 from car_http import page
@@ -191,14 +191,14 @@ def test_a_cookie_is_kept_from_scripts_other_sites_and_by_tls_from_the_network()
 def test_a_changed_session_is_refused(changed: str) -> None:
     _, until, signed = issued(KEY, 0).split(".")
     headers = {"cookie": f"{COOKIE}={changed.format(until=until, signed=signed)}"}
-    assert holder_of([KEY, Key("other", "y" * 20)], headers, 1) is None
+    assert holder_of(KnownKeys([KEY, Key("other", "y" * 20)]), headers, 1) is None
 
 
 def test_a_session_ends_by_itself_and_with_its_secret() -> None:
     headers = {"cookie": f"{COOKIE}={issued(KEY, 0)}"}
-    assert holder_of([KEY], headers, LASTS_S - 1) is KEY
-    assert holder_of([KEY], headers, LASTS_S) is None
-    assert holder_of([Key("me", "z" * 20)], headers, 1) is None
+    assert holder_of(KnownKeys([KEY]), headers, LASTS_S - 1) is KEY
+    assert holder_of(KnownKeys([KEY]), headers, LASTS_S) is None
+    assert holder_of(KnownKeys([Key("me", "z" * 20)]), headers, 1) is None
 
 
 async def test_a_viewer_gets_its_own_requests_and_sums_of_the_others(

@@ -9,7 +9,7 @@ import re
 import secrets
 import stat
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +112,26 @@ def remove_key(path: Path, name: str) -> bool:
         return len(rest) < len(keys)
 
 
-def holder(keys: Sequence[Key], given: str) -> Key | None:
-    """Return the key that a request carries; the time depends on neither the place nor the length of a common start."""
-    found, digest = None, digest_of(given)
-    for key in keys:
-        if key.person is not None:
-            if hmac.compare_digest(key.digest, digest):
-                found = key
-        elif hmac.compare_digest(key.secret.encode(), given.encode(errors="surrogateescape")):
-            found = key
-    return found
+class KnownKeys:
+    """Keys by the hash of their secret and by name, so that a request's key is found among any number at once.
+
+    The time of a look tells of the hash at most, of which nothing leads back to the secret.
+    """
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._by_digest = {key.digest or digest_of(key.secret): key for key in keys}
+        self._by_name = {key.name: key for key in self._by_digest.values()}
+
+    def __repr__(self) -> str:
+        return f"<KnownKeys {len(self._by_digest)}>"
+
+    def holder(self, given: str) -> Key | None:
+        """Return the key that a request carries."""
+        return self._by_digest.get(digest_of(given))
+
+    def named(self, name: str) -> Key | None:
+        """Return the key of a name."""
+        return self._by_name.get(name)
 
 
 class KeyRing:
@@ -135,6 +145,7 @@ class KeyRing:
         self._config = config
         self._seen: tuple[tuple[int, ...] | None, ...] | None = None  # the versions that were read
         self._keys: list[Key] = []
+        self._known = KnownKeys([])
         self._own = secrets.token_bytes(_SECRET_BYTES)  # signs sessions of people, whose hashes are no secrets
 
     def keys(self) -> list[Key]:
@@ -144,8 +155,14 @@ class KeyRing:
         if seen[0] is None or seen != self._seen:
             self._seen, self._keys = None, []
             self._keys = read_keys(self.path) + self._people()
+            self._known = KnownKeys(self._keys)
             self._seen = seen
         return self._keys
+
+    def known(self) -> KnownKeys:
+        """Return the keys as requests find them; raises KeysError."""
+        self.keys()
+        return self._known
 
     def _people(self) -> list[Key]:
         try:

@@ -2,10 +2,10 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 
-from car_client.door.keys import Key
+from car_client.door.keys import Key, KnownKeys
 
 COOKIE = "card-session"
 # A promise: a key is pasted once a month.
@@ -23,7 +23,7 @@ def cookie_header(value: str, *, secure: bool) -> str:
     return f"{COOKIE}={value}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{'; Secure' if secure else ''}"
 
 
-def holder_of(keys: Sequence[Key], headers: Mapping[str, str], now: float) -> Key | None:
+def holder_of(keys: KnownKeys, headers: Mapping[str, str], now: float) -> Key | None:
     """Return the key whose session a request carries, None without a session that is in force."""
     try:
         cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
@@ -32,7 +32,7 @@ def holder_of(keys: Sequence[Key], headers: Mapping[str, str], now: float) -> Ke
     name, _, rest = cookie.value.rpartition(".")[0].rpartition(".") if cookie else ("", "", "")
     if cookie is None or not (rest.isascii() and rest.isdigit()) or int(rest[:12]) <= now:
         return None
-    key = next((each for each in keys if each.name == name), None)
+    key = keys.named(name)
     given = cookie.value.encode(errors="surrogateescape")
     return key if key and hmac.compare_digest(_signed(key, int(rest[:12])).encode(), given) else None
 

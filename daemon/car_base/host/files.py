@@ -25,8 +25,8 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_regular(path: Path) -> bytes:
-    """Return the content of a file of at most 1 MiB, b"" for the null device; raises OSError, also for a longer one."""
+def read_regular(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of a file, b"" for the null device; raises OSError, also for a file that is too long."""
     try:
         descriptor = open_regular(path)
     except NotRegular:
@@ -34,14 +34,14 @@ def read_regular(path: Path) -> bytes:
             return b""
         raise
     with open(descriptor, "rb") as file:
-        return read_bounded(file)
+        return read_bounded(file, most_bytes)
 
 
-def read_bounded(file: IO[bytes]) -> bytes:
-    """Return the content of an open file of at most 1 MiB; raises OSError for a longer one."""
-    data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise OSError(errno.EFBIG, f"it is longer than {MOST_BYTES} bytes")
+def read_bounded(file: IO[bytes], most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the content of an open file; raises OSError for a file that is too long."""
+    data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it is longer than {most_bytes} bytes")
     return data
 
 

@@ -47,13 +47,15 @@ def explained(why: str, kind: type, path: str) -> str:
 T = TypeVar("T")
 # The part of msgspec's messages that names the key; an error without a key is one of the whole file.
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.([^`]+)`$")
+# Ten thousand people with all limits and keys, and the rest.
+_MOST_BYTES = 4 * 1024 * 1024
 _FILE = "config"
 
 
 def read_config_file(path: Path) -> ConfigTables:
     """Return the tables of a file; raises ConfigError."""
     try:
-        data = tomllib.loads(read_regular(path).decode())
+        data = tomllib.loads(read_regular(path, _MOST_BYTES).decode())
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; give --config another file", _FILE) from error
     except RecursionError as error:

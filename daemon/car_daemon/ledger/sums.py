@@ -45,7 +45,7 @@ class Sums:
         self.series: dict[tuple[str, str], Amounts] = {}  # since the start, by app and identity, which may be empty
         self._new: Rows = {}
         self._unwritten: Rows = {}  # taken once, and given back
-        self._apps: dict[str, set[str]] = {}  # of the day, by identity
+        self._apps: dict[str, tuple[str, ...]] = {}  # of the day, by identity
         self._tokens: Counter[str] = Counter()  # of the day, by identity
 
     def __repr__(self) -> str:
@@ -63,11 +63,12 @@ class Sums:
         group = Group(self.day, identity, app, model)
         found = self._new.get(group)
         if found is None:
-            apps = self._apps.setdefault(identity, set())
-            if app not in apps and len(apps) >= MOST_APPS:
-                return self.row(identity, OTHER_APPS, model) if app != OTHER_APPS else self._added(group)
-            apps.add(app)
-            found = self._added(group)
+            apps = self._apps.get(identity, ())
+            if app not in apps and app != OTHER_APPS:
+                if len(apps) >= MOST_APPS:
+                    return self.row(identity, OTHER_APPS, model)
+                self._apps[identity] = (*apps, app)
+            found = self._new[group] = Amounts()
         return found
 
     def spend(self, identity: str, tokens: int) -> None:
@@ -99,9 +100,6 @@ class Sums:
     def empty(self) -> bool:
         """Whether nothing is to be written."""
         return not (self._new or self._unwritten)
-
-    def _added(self, group: Group) -> Amounts:
-        return self._new.setdefault(group, Amounts())
 
     def _of_series(self, group: Group) -> Amounts:
         key = group.app, group.identity if self.by_person else ""

@@ -2,11 +2,14 @@
 
 from msgspec import Struct
 
+# Of the hash of a key: enough that none has the same.
+_KEY_DIGITS = 16
 
-class Identity(Struct, frozen=True):
+
+class Identity(Struct, frozen=True, gc=False):
     """A user by its uid, or a person behind the delegate of this uid; `allotted` is a person's number.
 
-    `key` is the beginning of the hash of a person's key, which another person of the same name does not have.
+    `key` is the hash of a person's key, which another person of the same name does not have.
     """
 
     uid: int
@@ -22,7 +25,7 @@ class Identity(Struct, frozen=True):
     @property
     def namespace(self) -> str:
         """The name under which its cells are cached; a person's has a character that no uid has."""
-        return str(self.uid) if self.person is None else f"{self.uid}@{self.person}/{self.key}"
+        return str(self.uid) if self.person is None else f"{self.uid}@{self.person}/{self.key[:_KEY_DIGITS]}"
 
     @property
     def name(self) -> str:

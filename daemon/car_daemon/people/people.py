@@ -15,9 +15,6 @@ from car_protocol.meta import note
 # Numbers of people begin beyond the uids, and none is given twice: what an engine keeps for one reaches no other.
 _FIRST_NUMBER = 2**32
 
-# Of the hash of a key: enough that none has the same.
-_KEY_DIGITS = 16
-
 # Any answer of the person frees a place; the door's clients wait as long at a full queue whose pace is unknown.
 _RETRY_MS = 1000
 
@@ -64,21 +61,24 @@ class People:
         self._clock = clock
         self._tables: Mapping[str, PersonTable] = {}  # by name
         self._delegates: frozenset[int] = frozenset()
-        self._identities: dict[tuple[int, str], Identity] = {}
+        self._identities: dict[int, dict[str, Identity]] = {}  # by delegate and name
         self._numbers = count(_FIRST_NUMBER)
         self._in_flight: Counter[str] = Counter()  # requests without an answer, by person
         self.configure(delegates, tables or {})
 
     def __repr__(self) -> str:
-        return f"<People {len(self._tables)}, {len(self._identities)} identities>"
+        return f"<People {len(self._tables)}, {sum(map(len, self._identities.values()))} identities>"
 
     def configure(self, delegates: Collection[int], tables: Mapping[str, PersonTable]) -> None:
         """Admit these people from now on; a person that comes back, or has another key, is another identity."""
         same = {name for name, table in tables.items() if name in self._tables and self._tables[name].key == table.key}
         self._delegates = frozenset({0, os.getuid(), *delegates})
         self._tables = tables
-        kept = self._identities.items()
-        self._identities = {key: each for key, each in kept if key[0] in self._delegates and key[1] in same}
+        self._identities = {
+            uid: {name: each for name, each in own.items() if name in same}
+            for uid, own in self._identities.items()
+            if uid in self._delegates
+        }
 
     def identity(self, uid: int, person: str) -> Identity:
         """Return the identity of a person that a process of a user names; raises RpcError `not_permitted`."""
@@ -122,9 +122,8 @@ class People:
         return {self._of(uid, name).number: weight for name, weight in weighted for uid in self._delegates}
 
     def _of(self, uid: int, person: str) -> Identity:
-        key = uid, person
-        found = self._identities.get(key)
+        own = self._identities.setdefault(uid, {})
+        found = own.get(person)
         if found is None:
-            own = (self._tables[person].key or "")[:_KEY_DIGITS]
-            found = self._identities[key] = Identity(uid, person, next(self._numbers), own)
+            found = own[person] = Identity(uid, person, next(self._numbers), self._tables[person].key or "")
         return found

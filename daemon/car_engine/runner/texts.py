@@ -132,7 +132,7 @@ class Texts:
             return [[score] for score in self._embedder.score(inputs)]
         return self._embedder.embed(inputs, normalize=job.frame.normalize)
 
-    def _ended(self, job: _Job, fault: Fault | None, tokens: int = 0) -> RequestUpdate:
+    def _ended(self, job: _Job, fault: Fault | None, computed: int = 0) -> RequestUpdate:
         complete = len(job.vectors) == len(job.inputs)
         tokens = sum(map(len, job.inputs))
         end = End(
@@ -145,7 +145,7 @@ class Texts:
         )
         vectors = [packed_vector(job.vectors[index]) for index in range(len(job.inputs))] if complete else []
         extra = Extra(vectors=vectors) if complete else None
-        return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, job.computed, extra, end, computed=tokens)
+        return RequestUpdate(job.frame.key, NO_SEQUENCE, "", 0, job.computed, extra, end, computed=computed)
 
 
 def split(tokens: bytes, lengths: list[int]) -> list[list[int]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from car_client.door.keys import KeyRing, holder
+from car_client.door.keys import KeyRing
 from tests.client.carctl.command import carctl
 
 
@@ -29,9 +29,9 @@ def test_a_key_is_shown_once_and_admits_its_person_until_it_is_removed(home: Pat
     secret = shown.split()[-1]
     assert (code, secret.startswith("card-"), secret in config.read_text()) == (0, True, False)
     assert config.read_text().startswith("# mine\n")
-    anna = holder(ring.keys(), secret)
+    anna = ring.known().holder(secret)
     assert anna is not None
-    assert (anna.person, anna.salt, holder(ring.keys(), anna.digest), holder(ring.keys(), anna.secret)) == (
+    assert (anna.person, anna.salt, ring.known().holder(anna.digest), ring.known().holder(anna.secret)) == (
         "anna",
         None,
         None,
@@ -44,9 +44,9 @@ def test_a_key_is_shown_once_and_admits_its_person_until_it_is_removed(home: Pat
     assert shown == "anna  weight 3  in flight 4  5000 tokens a day  background  has a key\n"
     assert people(home, "limit", "anna", "--tokens-per-day", "none", "--no-background")[0] == 0
     assert people(home, "list")[1] == "anna  weight 3  in flight 4  has a key\n"
-    assert holder(ring.keys(), secret) == anna
+    assert ring.known().holder(secret) == anna
     assert people(home, "remove", "anna")[0] == 0
-    assert holder(ring.keys(), secret) is None
+    assert ring.known().holder(secret) is None
     assert config.read_text().strip() == "# mine\n[daemon]\nlog_level = 'info'"
 
 

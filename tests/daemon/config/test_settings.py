@@ -168,7 +168,7 @@ def test_the_built_in_model_can_be_configured_without_its_file(tmp_path: Path) -
     ("make", "words"),
     [
         (os.mkfifo, "it is not a regular file"),
-        (lambda path: path.write_bytes(b"#" * 2**21), "it is longer than 1048576 bytes"),
+        (lambda path: path.write_bytes(b"#" * 2**23), "it is longer than 4194304 bytes"),
         (lambda path: path.symlink_to("/dev/zero"), "it is not a regular file"),
         (lambda path: path.mkdir(), "it is not a regular file"),
     ],
