@@ -25,9 +25,9 @@ class Kind(NamedTuple):
 Name = Hashable
 # A user, and below it names of its choice: its process, a tenant of the process and a label of the tenant.
 Path = tuple[Hashable, ...]
-# The answer tokens of a turn: a paragraph, so that a short answer ends within it. Accounts go by turns of virtual time,
-# and of accounts in the same turn the account goes first whose last lease is longest ago: answers of about one length
-# would else be ordered by the few tokens by which they differ.
+# The answer tokens of a turn: a paragraph, so that a short answer ends within it. Of accounts less than a turn apart
+# the account goes first whose last lease is longest ago: answers of about one length would else be ordered by the few
+# tokens by which they differ.
 TURN = 64
 # A clock is at most this far behind the mean of the times that it counts: a long answer. Else a newcomer would have all
 # sequences for longer than that.
@@ -84,8 +84,8 @@ class Account:
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Its place among its siblings; it only rises."""
-        return rank_at(self.time, self.turn)
+        """Its time and its turn, which only rise."""
+        return self.time, self.turn
 
     @property
     def chain(self) -> "list[Account]":
@@ -95,6 +95,12 @@ class Account:
             chain.append(account)
             account = account.parent
         return chain[::-1]
+
+    def precedes(self, sibling: "Account") -> bool:
+        """Return whether it goes before a sibling."""
+        if abs(self.time - sibling.time) < TURN:
+            return self.turn < sibling.turn
+        return self.time < sibling.time
 
     def hold(self, change: int) -> None:
         """Count a lease that is to come (1) or to go (-1), ahead of the lease itself."""
@@ -230,8 +236,3 @@ class AccountTree:
             if user.counted:
                 self.root.weights += user.weight
                 self.root.times += user.time * user.weight
-
-
-def rank_at(time: float, turn: int) -> tuple[float, int]:
-    """Return the place of an account at a virtual time after a turn."""
-    return time // TURN, turn

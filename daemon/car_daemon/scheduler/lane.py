@@ -4,7 +4,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from car_daemon.scheduler.account import TURN, Account, AccountTree, Kind, Path, rank_at
+from car_daemon.scheduler.account import TURN, Account, AccountTree, Kind, Path
 from car_daemon.scheduler.lazy_heap import LazyHeap
 
 # Requests, or accounts of a level, that one event looks at: as many as a model has sequences at most in practice, and
@@ -20,7 +20,7 @@ class Waiter(NamedTuple):
 
 
 class Lane(AccountTree):
-    """Accounts and waiting requests of one model, or of all; every operation is O(log n) amortised."""
+    """Accounts and waiting requests of one model, or of all; each account that is looked at costs O(log n)."""
 
     def __init__(self, weights: dict[Hashable, float]) -> None:
         super().__init__(weights)
@@ -47,31 +47,33 @@ class Lane(AccountTree):
     def first(self, kind: Kind, account: Account | None = None) -> int:
         """Return the request of a kind, and of an account, that is served next; there is one."""
         account = account or self.root
-        while True:
-            queue = account.queues[kind]
-            member = queue.first()
-            child = account.children.get(member)
-            if child is None:
-                assert isinstance(member, int)
-                return member
-            if (rank := child.rank) == queue.least():
-                account = child
-            else:
-                queue.set(member, rank)
+        while account.children:
+            account = _first(account, account.queues[kind])
+        key = account.queues[kind].first()
+        assert isinstance(key, int)
+        return key
 
     def first_of(self, kinds: Iterable[Kind]) -> Kind | None:
         """Return the kind whose first request is served first; None if no request of the kinds waits."""
-        waiting = [kind for kind in kinds if kind in self.root.queues]
-        return min(waiting, key=self._place) if len(waiting) > 1 else next(iter(waiting), None)
+        first: Kind | None = None
+        for kind in kinds:
+            if kind in self.root.queues and (first is None or self._precedes(kind, first)):
+                first = kind
+        return first
 
     def order(self, kind: Kind) -> Iterator[int]:
         """Yield requests of a kind in the order of their leases, if each is charged a turn; of very many not all."""
         if kind in self.root.queues:
             yield from _order(self.root, kind)
 
-    def _place(self, kind: Kind) -> tuple[float, ...]:
-        key = self.first(kind)
-        return (kind.rank, *(part for each in self.waiters[key].label.chain for part in each.rank), key)
+    def _precedes(self, kind: Kind, other: Kind) -> bool:
+        """Return whether the first request of a kind goes before that of another kind."""
+        if kind.rank != other.rank:
+            return kind.rank < other.rank
+        key, other_key = self.first(kind), self.first(other)
+        accounts, others = (self.waiters[each].label.chain for each in (key, other_key))
+        parting = next((pair for pair in zip(accounts, others, strict=True) if pair[0] is not pair[1]), None)
+        return key < other_key if parting is None else parting[0].precedes(parting[1])
 
     def _enqueue(self, key: int, label: Account, kind: Kind) -> None:
         self.waiters[key] = Waiter(kind, label)
@@ -102,17 +104,32 @@ class Lane(AccountTree):
         return label
 
 
+def _first(account: Account, queue: LazyHeap[tuple[float, int], Hashable]) -> Account:
+    """Return the account below another one that is served next, of a queue of them by time.
+
+    Of the accounts less than a turn behind the least time it is the account whose turn is longest ago.
+    """
+    near = [account.children[name] for name in queue.smallest(LOOKED_AT)]
+    while sum(queue.set(each.name, each.rank) for each in near):
+        near = [account.children[name] for name in queue.smallest(LOOKED_AT)]
+    least = near[0].time
+    return min((each for each in near if each.time < least + TURN), key=lambda each: each.turn)
+
+
 def _order(account: Account, kind: Kind) -> Iterator[int]:
     members = account.queues[kind].smallest(LOOKED_AT)
     if not account.children:
         yield from (key for key in members if isinstance(key, int))
         return
-    line = [
-        (each.rank, each.time, TURN / each.weight, _order(each, kind))
-        for each in (account.children[name] for name in members)
-    ]
+    accounts = [account.children[name] for name in members]
+    least = min(each.time for each in accounts)
+
+    def rank(time: float, turn: int) -> tuple[float, int]:
+        return (time - least) // TURN, turn
+
+    line = [(rank(each.time, each.turn), each.time, TURN / each.weight, _order(each, kind)) for each in accounts]
     heapify(line)
-    last = max(turn for (_, turn), *_ in line)
+    last = max(each.turn for each in accounts)
     while line:
         _, time, cost, keys = line[0]
         if (key := next(keys, None)) is None:
@@ -120,4 +137,4 @@ def _order(account: Account, kind: Kind) -> Iterator[int]:
         else:
             yield key
             last += 1
-            heapreplace(line, (rank_at(time + cost, last), time + cost, cost, keys))
+            heapreplace(line, (rank(time + cost, last), time + cost, cost, keys))

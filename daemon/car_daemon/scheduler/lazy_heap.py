@@ -24,15 +24,16 @@ class LazyHeap(Generic[R, M]):
     def __contains__(self, member: M) -> bool:
         return member in self._ranks
 
-    def set(self, member: M, rank: R) -> None:
-        """Add a member, or change its rank."""
+    def set(self, member: M, rank: R) -> bool:
+        """Add a member, or change its rank; return whether either was to be done."""
         if self._ranks.get(member) == rank:
-            return
+            return False
         self._ranks[member] = rank
         heappush(self._heap, (rank, member))
         if len(self._heap) > 2 * len(self._ranks) + 2:
             self._heap = [(rank, member) for member, rank in self._ranks.items()]
             heapify(self._heap)
+        return True
 
     def discard(self, member: M) -> None:
         """Remove a member; an unknown one is ignored."""
@@ -60,6 +61,8 @@ class LazyHeap(Generic[R, M]):
 
     def smallest(self, most: int) -> list[M]:
         """Return so many members, the least rank first."""
+        if len(self._ranks) <= most:
+            return [member for _, member in sorted((rank, member) for member, rank in self._ranks.items())]
         entries = list[tuple[R, M]]()
         while len(entries) < most and (entry := self._top()) is not None:
             entries.append(heappop(self._heap))
