@@ -38,14 +38,18 @@ class Round:
 
     decoded: float | None = None  # Expected seconds of the last decode, while a prefill batch may follow it.
     paused: float = 0.0  # Seconds between the last step and this one, in which cells moved or texts were embedded.
-    turns: int = 0  # Prefill batches; the oldest prompt and the shortest one lead them by turns.
+    oldest_led: bool = False  # The last prefill batch; the next is led by the prompt that is done soonest.
     decodes: int = 0
     long: dict[int, int] = field(default_factory=dict)  # Prompts of several steps by age, with their last decode.
 
     def next_lead(self, waiting: list[Sequence]) -> Sequence:
-        """Return the prompt that leads the next batch: the oldest, or the shortest, which must not wait for all."""
-        self.turns += 1
-        return waiting[0] if self.turns % 2 else min(waiting, key=lambda sequence: sequence.remaining)
+        """Return the prompt that leads the next batch: the oldest and the shortest, which must not wait, by turns.
+
+        A prompt that was alone had the turn of the oldest, so that a shorter newcomer is next.
+        """
+        lead = min(waiting, key=lambda sequence: sequence.remaining) if self.oldest_led else waiting[0]
+        self.oldest_led = lead is waiting[0]
+        return lead
 
     def queue(self, waiting: list[Sequence]) -> int:
         """Return the number of prompts that wait, and of those that were read in the last decodes and took several."""
@@ -56,8 +60,9 @@ class Round:
 class PrefillPlanner:
     """Choose the prefill batch between two decodes.
 
-    Beside decoders prompts get what the decode leaves of a step's target, more when they queue up, and as long as the
-    decode when that alone exceeds the target. Each prompt is read alone unless `batches_prompts`.
+    Beside decoders prompts get what the decode leaves of a step's target, more when they queue up or one can end before
+    the oldest, and as long as the decode when that alone exceeds the target. Each prompt is read alone unless
+    `batches_prompts`.
     """
 
     def __init__(
@@ -88,11 +93,17 @@ class PrefillPlanner:
             return self._batch(table, waiting, lead, self._idle_target)
         if lead.order in current.long or self._length(lead, self._time(decoded, 1)) < lead.stretch:
             current.long[lead.order] = current.decodes
-        return self._batch(table, waiting, lead, self._time(decoded, current.queue(waiting), current.paused))
+        times = min(1 + _MORE_PER_PROMPT * (current.queue(waiting) - 1), _MOST_TIMES)
+        seconds = self._time(decoded, times, current.paused)
+        if lead is not waiting[0]:
+            # In pieces it would wait for a piece of the oldest between each two, so it may take what a full queue may.
+            whole = self._costs.prefill(min(lead.stretch, self._batch_tokens), lead.cells)
+            if whole <= self._time(decoded, _MOST_TIMES, current.paused):
+                seconds = max(seconds, whole)
+        return self._batch(table, waiting, lead, seconds)
 
-    def _time(self, decoded: float, prompts: int, paused: float = 0.0) -> float:
+    def _time(self, decoded: float, times: float, paused: float = 0.0) -> float:
         """Return the seconds for prompts beside decoders, which have waited for `paused` seconds already."""
-        times = min(1 + _MORE_PER_PROMPT * (prompts - 1), _MOST_TIMES)
         as_long = times * decoded if decoded > self._step_target else 0.0
         return max(times * self._step_target - decoded - paused, as_long)
 
