@@ -43,9 +43,9 @@ def shapes(actions: Iterable[Action]) -> list[Shape]:
 def _shape(action: Action) -> Shape:
     match action:
         case SendPrepare() | SendRun():
-            return type(action).__name__.lower(), action.request.key, action.engine
+            return type(action).__name__.removeprefix("Send").lower(), action.request.key, action.engine
         case SendPark() | SendResume():
-            return type(action).__name__.lower(), action.key, action.engine
+            return type(action).__name__.removeprefix("Send").lower(), action.key, action.engine
         case SendHalt():
             return "halt at deadline" if action.deadline else "halt", action.key, action.engine
         case QueueProgress():

@@ -282,7 +282,7 @@ def test_the_death_of_an_engine_frees_its_part_of_the_machine_limit() -> None:
     first, second = world.start_engine("a"), world.start_engine("b")
     world.run_one(first)
     world.run_one(second)
-    assert shapes(world.scheduler.engine_lost(first.number, 0.0)) == [("sendrun", 2, second.number)]
+    assert shapes(world.scheduler.engine_lost(first.number, 0.0)) == [("run", 2, second.number)]
 
 
 def test_a_request_that_runs_again_does_not_fall_to_its_queue_timeout() -> None:

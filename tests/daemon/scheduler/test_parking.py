@@ -356,6 +356,18 @@ def test_what_was_set_aside_runs_for_as_long_before_it_gives_way_again() -> None
     assert engine.to_park == {long.key}
 
 
+def test_a_deep_answer_keeps_its_lease_until_its_cells_are_worth_a_move() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    (deep,) = labels(world, engine, 1)
+    world.scheduler.advanced(deep.key, 12_000, TURN, world.now)
+    world.run_one(engine, client=(0, "other"))
+    world.pass_time(0.7)
+    assert not engine.to_park
+    world.pass_time(0.2)
+    assert engine.to_park == {deep.key}
+
+
 def test_a_parked_request_takes_no_lease_from_another() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
