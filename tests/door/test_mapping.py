@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from car_client.door.keys import add_key, digest_of, ensure_keys
+from car_http.dialects.ollama.requests import Options
+from car_http.dialects.openai_chat import Sampled
+from car_protocol.sampling import Sampling
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
 from tests.door.support import OfflineDoor
@@ -61,6 +64,24 @@ async def test_members_of_card_have_their_names_and_unknown_ones_are_dropped(
         "cache_prompt": False,
         "template_args": {"a": 1},
     }
+
+
+SAMPLED = {"top_k": 7, "repeat_last_n": 9, "logit_bias": {"7": -1.0}, "ignore_eos": True}
+
+
+@pytest.mark.parametrize("name", sorted({*Sampling.__struct_fields__} & {*Sampled.__struct_fields__}))
+async def test_a_sampler_option_of_the_dialect_reaches_the_daemon(
+    offline: OfflineDoor, fake: FakeDaemon, name: str
+) -> None:
+    value = SAMPLED.get(name, 0.25)
+    assert (await sent(offline, fake, {name: value}))[name] == value
+
+
+@pytest.mark.parametrize("name", sorted({*Sampling.__struct_fields__} & {*Options.__struct_fields__}))
+async def test_a_sampler_option_of_ollama_reaches_the_daemon(offline: OfflineDoor, fake: FakeDaemon, name: str) -> None:
+    value = SAMPLED.get(name, 0.25)
+    await offline.post("/api/chat", HELLO | {"options": {name: value}, "stream": False})
+    assert fake.params("infer")[name] == value
 
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
