@@ -17,8 +17,9 @@ def check_free_form(name: str, *values: object) -> None:
 
     Integers of more than 64 bits become doubles in place, because frames to an engine cannot carry them.
     """
-    for container in _walk(name, values):
-        _bound_integers(name, container)
+    if any(values):
+        for container in _walk(name, values):
+            _bound_integers(name, container)
 
 
 def check_depth(name: str, value: object) -> None:
@@ -185,7 +186,7 @@ def check_continued(messages: list[Message] | None, *, continues: bool) -> None:
 
 def check_tools(tools: list[Tool]) -> None:
     """Raise ValueError for functions that share a name or whose schemas are out of bounds."""
-    if len({tool.function.name for tool in tools}) < len(tools):
-        raise ValueError("`tools`: a function is named twice")
     if tools:
+        if len({tool.function.name for tool in tools}) < len(tools):
+            raise ValueError("`tools`: a function is named twice")
         check_free_form("tools", *(tool.function.parameters for tool in tools))

@@ -291,9 +291,8 @@ Part = TypeVar("Part", bound=GenerationOptions)
 
 def part_of(params: GenerationOptions, kind: type[Part], seed: int) -> Part:
     """Return the members of params that a class above theirs has; an absent member gets the default of that class."""
-    given = {name: getattr(params, name) for name in kind.__struct_fields__}
-    given["seed"] = seed
-    return kind(**{name: value for name, value in given.items() if value is not UNSET})
+    given = {name: value for name in kind.__struct_fields__ if (value := getattr(params, name)) is not UNSET}
+    return kind(**given | {"seed": seed})
 
 
 class CancelParams(Params, frozen=True, kw_only=True):

@@ -41,10 +41,12 @@ _SYSTEM_ROLES = ("system", "developer")
 
 def with_defaults(params: P, defaults: Defaults) -> P:
     """Return the params with the entry's values in place of absent members."""
-    given = {name: value for name, value in structs.asdict(defaults).items() if value is not None}
-    system = given.pop("system", None)
+    given = structs.asdict(defaults)
+    system = given.pop("system")
     changes: dict[str, Any] = {
-        name: value for name, value in given.items() if getattr(params, name, value) in (None, UNSET)
+        name: value
+        for name, value in given.items()
+        if value is not None and getattr(params, name, value) in (None, UNSET)
     }
     messages = params.messages
     if system is not None and messages and all(message.role not in _SYSTEM_ROLES for message in messages):
