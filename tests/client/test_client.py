@@ -14,8 +14,6 @@ from car_client import (
     DaemonUnavailable,
     Function,
     LimitReached,
-    ModelUnavailable,
-    ProtocolError,
     RequestCancelled,
     Tool,
 )
@@ -56,36 +54,11 @@ def test_tools_are_plain_data_or_objects(daemon: FakeDaemon) -> None:
         assert sent["tool_choice"] == {"name": "time"}
 
 
-def test_every_method_returns_its_typed_result(daemon: FakeDaemon) -> None:
-    with Client(daemon.path) as client:
-        assert client.infer("Hi", max_tokens=5).text == "Hello"
-        assert client.tokenize("abc") == [1, 2, 3]
-        assert client.detokenize([1, 2, 3], special=True) == "abc"
-        assert client.embed(["a", "b"], normalize=False).embeddings == [[0.6, 0.8], [1.0, 0.0]]
-        assert [each.index for each in client.rerank("q", ["a", "b"], top_n=2).results] == [1, 0]
-        assert client.metrics() == "card_up 1\n"
-        client.cancel_request(3, "9")
-        assert client.models()[0].can == ["chat"]
-        assert client.status().queue.healthy
-        assert client.call("detokenize", {"tokens": []}) == {"text": "abc"}
-    assert daemon.accepted == 1
-    assert daemon.params("embed") == {"input": ["a", "b"], "normalize": False}
-    assert daemon.params("rerank") == {"query": "q", "documents": ["a", "b"], "top_n": 2}
-    assert daemon.params("daemon/cancel") == {"connection": 3, "id": "9"}
-
-
 def test_capacity_is_one_until_the_daemon_answered(daemon: FakeDaemon) -> None:
     with Client(daemon.path) as client:
         assert client.capacity == 1
         client.connect()
         assert client.capacity == 4
-
-
-def test_a_notification_refreshes_the_capacity(daemon: FakeDaemon) -> None:
-    with Client(daemon.path) as client:
-        client.connect()
-        daemon.declare(2)
-        assert client.capacity == 2
 
 
 def test_capacity_is_one_again_after_a_loss(daemon: FakeDaemon) -> None:
@@ -154,22 +127,6 @@ def test_a_refused_connection_says_why(daemon: FakeDaemon) -> None:
         client.infer("Hi")
 
 
-def test_an_error_raises_the_class_of_its_reason(daemon: FakeDaemon) -> None:
-    daemon.answers["infer"] = RpcError("model_unavailable", lacks="images")
-    with Client(daemon.path) as client, pytest.raises(ModelUnavailable) as caught:
-        client.infer("Hi")
-    assert caught.value.data["lacks"] == "images"
-
-
-def test_a_daemon_that_breaks_the_contract_is_left(daemon: FakeDaemon) -> None:
-    daemon.raw_answer = b"nonsense\n"
-    with Client(daemon.path) as client:
-        with pytest.raises(ProtocolError):
-            client.infer("Hi")
-        daemon.raw_answer = None
-        assert client.infer("Hi").text == "Hello"
-
-
 def test_megabytes_go_and_come_whole(daemon: FakeDaemon) -> None:
     text = "é\n" * 500_000
     daemon.answers["infer"] = ANSWER | {"text": text}
@@ -177,28 +134,11 @@ def test_megabytes_go_and_come_whole(daemon: FakeDaemon) -> None:
         assert client.infer(text).text == text
 
 
-def test_a_stream_yields_the_chunks_and_then_has_the_answer(daemon: FakeDaemon) -> None:
-    with Client(daemon.path) as client:
-        stream = client.infer_stream("Hi")
-        assert [chunk.text for chunk in stream] == ["Hel", "lo"]
-        assert stream.answer is not None
-        assert stream.answer.chunks == 2
-        assert list(stream) == []
-    assert "$/cancelRequest" not in [call.method for call in daemon.calls]
-
-
 def test_break_cancels(endless: FakeDaemon) -> None:
     with Client(endless.path) as client:
         for chunk in client.infer_stream("Hi"):
             assert chunk.text == "Hel"
             break
-        assert cancelled(endless)
-
-
-def test_leaving_the_block_cancels(endless: FakeDaemon) -> None:
-    with Client(endless.path) as client:
-        with client.infer_stream("Hi"):
-            pass
         assert cancelled(endless)
 
 
@@ -233,23 +173,6 @@ def test_a_stream_never_begun_does_not_even_connect(endless: FakeDaemon) -> None
     with Client(endless.path) as client:
         client.infer_stream("Hi").close()
     assert endless.accepted == 0
-
-
-def test_a_gap_is_an_error_and_cancels(endless: FakeDaemon) -> None:
-    endless.pieces, endless.silent_after = ["a", "b"], 2
-    endless.numbers[1] = 2
-    with Client(endless.path) as client:
-        stream = client.infer_stream("Hi")
-        assert next(stream).text == "a"
-        with pytest.raises(ProtocolError):
-            next(stream)
-        assert cancelled(endless)
-
-
-def test_a_missing_chunk_at_the_end_is_an_error(daemon: FakeDaemon) -> None:
-    daemon.claimed = 3
-    with Client(daemon.path) as client, pytest.raises(ProtocolError):
-        list(client.infer_stream("Hi"))
 
 
 def test_two_streams_may_be_read_in_turns(daemon: FakeDaemon) -> None:

@@ -80,11 +80,6 @@ def test_exhaustion_answers_clearly(small: RawClient) -> None:
     assert error["data"]["retryable"]
 
 
-def test_one_sequence_serves_request_after_request(small: RawClient) -> None:
-    for known in KNOWN[:10]:
-        assert small.result("infer", greedy(known))["text"] == known.answer
-
-
 @pytest.mark.slow
 def test_long_and_short_prompts_together_both_finish(daemon: Daemon) -> None:
     def served(tokens: int) -> int:
@@ -94,22 +89,6 @@ def test_long_and_short_prompts_together_both_finish(daemon: Daemon) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(served, [3500, 5, 2000, 1])) == [20] * 4
-
-
-def test_four_at_once_all_produce(client: RawClient) -> None:
-    requests = [client.send("infer_stream", endless(seed=seed)) for seed in range(4)]
-    waiting = set(requests)
-    while waiting:
-        message = client.receive()
-        assert message["method"] == "infer_stream/chunk"
-        waiting.discard(message["params"]["id"])
-
-
-def test_two_conversations_at_once_both_finish(client: RawClient) -> None:
-    requests = {client.send("infer", greedy(known)): known for known in LONG[:2]}
-    for _ in range(2):
-        answer = client.receive()
-        assert answer["result"]["text"] == requests[answer["id"]].answer
 
 
 def test_cancelling_one_leaves_its_sibling_running(client: RawClient) -> None:

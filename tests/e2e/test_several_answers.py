@@ -76,15 +76,6 @@ def until_cached(client: RawClient, tokens: int) -> None:
         assert time.monotonic() < deadline, (found, tokens)
 
 
-def test_more_answers_than_sequences_come_one_after_another(small: RawClient) -> None:
-    chunks, response = small.stream(several(n=8))
-    assert "result" in response
-    first = [next(chunk["seq"] for chunk in chunks if chunk["index"] == index) for index in range(8)]
-    last = [max(chunk["seq"] for chunk in chunks if chunk["index"] == index) for index in range(8)]
-    assert first[2] > min(last[:2])
-    assert first[7] > min(last[:7])
-
-
 def test_one_answer_is_as_without(small: RawClient) -> None:
     one, without = (small.result("infer", several(**more)) for more in ({"n": 1}, {"n": 1}))
     assert set(one) == set(without) == {"text", "finish_reason", "model", "usage", "timings", "seed", "fingerprint"}
@@ -146,20 +137,6 @@ def test_a_deadline_ends_all_answers_and_keeps_their_beginnings(small: RawClient
     assert answer["answers"][2]["text"] == ""
     error = small.call("infer", endless(n=3, timeout_ms=1))["error"]
     assert (error["code"], error["data"]["started"]) == (1002, False)
-
-
-def test_a_newer_request_supersedes_all_answers(small: RawClient) -> None:
-    old = small.send("infer_stream", endless(n=3, supersede="k"))
-    small.first_chunk(old)
-    new = small.send("infer", several(supersede="k"))
-    error = small.response(old)["error"]
-    assert (error["data"]["reason"], error["data"]["superseded"]) == ("cancelled", True)
-    assert len(small.response(new)["result"]["answers"]) == 4
-
-
-def test_answers_that_do_not_wait_need_a_sequence_each(small: RawClient) -> None:
-    assert small.reason("infer", several(wait=False)) == "overloaded"
-    assert len(small.result("infer", several(wait=False, n=2))["answers"]) == 2
 
 
 @pytest.mark.slow

@@ -131,13 +131,6 @@ def test_an_answer_to_a_bare_prompt_is_not_split(thinker: Thinker) -> None:
     assert "reasoning" not in answer
 
 
-def test_tags_after_the_beginning_are_text(thinker: Thinker) -> None:
-    client, opening, closing = thinker
-    answer = client.result("infer", told(client, "One", opening, "Two", closing))
-    assert answer["text"] == f"One{opening}Two{closing}"
-    assert "reasoning" not in answer
-
-
 def test_that_thinking_is_off_is_said_to_the_template(thinker: Thinker) -> None:
     client = thinker.client
     ways: list[Json] = [{}, {"reasoning": "off"}, {"template_args": {"enable_thinking": False}}]
@@ -194,12 +187,6 @@ def test_what_follows_an_opened_thought_is_reasoning(opened: RawClient) -> None:
     assert (answer["reasoning"], answer["text"]) == ("One", "Two")
     endless = opened.result("infer", told(opened, "One", "Two"))
     assert (endless["reasoning"], endless["text"], endless["finish_reason"]) == ("OneTwo", "", "stop")
-
-
-def test_an_opening_tag_inside_a_thought_is_part_of_it(opened: RawClient) -> None:
-    always = {token_of(opened, "<think>"): 100}
-    answer = opened.result("infer", {"messages": MESSAGES, "logit_bias": always, "max_tokens": 3})
-    assert (answer["reasoning"], answer["text"]) == ("<think>" * 3, "")
 
 
 def test_an_opened_thought_is_closed_where_thinking_is_off(opened: RawClient) -> None:
