@@ -20,6 +20,8 @@ from tests.door.support import Answer, OfflineDoor
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hi"}]},
     "/v1/completions": {"prompt": "Hi"},
+    "/completion": {"prompt": "Hi"},
+    "/embedding": {"content": "Hi"},
     "/infill": {"input_prefix": "a", "input_suffix": "b"},
     "/v1/responses": {"input": "Hi"},
     "/v1/embeddings": {"input": "Hi"},

@@ -36,5 +36,5 @@ def test_the_clients_for_node_are_answered(modules: Path, door: DoorProcess) -> 
         "sdkStream",
     ]
     assert {name: found[name] for name in texts} == dict.fromkeys(texts, SHORT.answer)
-    assert (found["models"], found["tags"]) == (["guide"], ["guide"])
+    assert (found["models"], found["tags"]) == (["guide"], ["guide:latest"])
     assert (found["error"], found["embedding"], found["counted"]) == (404, True, True)
