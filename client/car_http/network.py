@@ -105,10 +105,10 @@ class TlsListener:
         while True:
             try:
                 accepted, peer = await loop.sock_accept(self._listener)
-                reached = plain_address(accepted.getsockname()[0])
             except OSError:
                 await asyncio.sleep(_PAUSE_S)
                 continue
+            reached = plain_address(accepted.getsockname()[0])
             self._arrive(accepted, counted_as(plain_address(peer[0]), reached), reached)
             await asyncio.sleep(0)  # a thousand that came at once are accepted between other events
 

@@ -23,7 +23,7 @@ from car_protocol.envelope import (
 )
 from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
-from car_protocol.methods import CAPACITY_CHANGED, CHUNK, PROGRESS, STATUS_CHANGED
+from car_protocol.methods import CAPACITY_CHANGED, CHUNK, MODELS_PROGRESS, PROGRESS, STATUS_CHANGED
 from tests.client.samples import ANSWER, DECISION, EMBEDDINGS, RANKING, capacity, details, model, status
 from tests.pace import HANG_S
 
@@ -175,6 +175,23 @@ class FakeDaemon:
             peers = [(peer, call_id) for peer in self._peers for call_id in peer.in_flight]
         for peer, call_id in peers:
             peer.send(Notification(PROGRESS, {"id": call_id, "phase": "prefill", "done": done, "total": total}))
+
+    def load_on(self, done: int, total: int) -> None:
+        """Send the progress of the loads that are not answered yet; wait for the first of them."""
+        self._wait(self._stopped)
+        with self._changed:
+            peers = [(peer, call_id) for peer in self._peers for call_id in peer.in_flight]
+        for peer, call_id in peers:
+            params = {"id": call_id, "model": "guide", "done": done, "total": total}
+            peer.send(Notification(MODELS_PROGRESS, params))
+
+    def loaded(self) -> None:
+        """Answer the loads that are not answered yet."""
+        with self._changed:
+            peers = [(peer, call_id) for peer in self._peers for call_id in peer.in_flight]
+        for peer, call_id in peers:
+            del peer.in_flight[call_id]
+            peer.send(Result(call_id, {}))
 
     def tell_status(self, **changes: Any) -> None:
         """Send a status to the connections that subscribed to it."""

@@ -1,7 +1,9 @@
 """The page in Debian's Chromium; skipped without it or without Playwright."""
 
+import base64
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +15,10 @@ from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import model
 from tests.client.samples import status as sample
 from tests.door.support import DoorProcess, door_before
+from tests.door.test_openai_client import PNG
 from tests.door.test_page import sequence
 from tests.e2e.support import Daemon, endless
-from tests.pace import HANG_S
+from tests.pace import HANG_S, lateness_beside
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -27,6 +30,11 @@ HIDE = """is => {
     Object.defineProperty(document, "hidden", { value: is, configurable: true });
     document.dispatchEvent(new Event("visibilitychange"));
 }"""
+# Notes when a row with a text is there.
+APPEARANCE = """text => new MutationObserver(() => {
+    const shown = document.querySelector("#running").textContent.includes(text);
+    if (shown) window.appeared ??= Date.now();
+}).observe(document.querySelector("#running"), { childList: true, characterData: true, subtree: true })"""
 SERIOUS = {"serious", "critical"}
 
 
@@ -98,6 +106,19 @@ def test_a_request_of_another_app_appears_and_goes(page: Any, door: DoorProcess,
     shows(page, "#running", "Nothing runs.")
 
 
+@pytest.mark.alone
+def test_a_request_of_another_app_appears_within_half_a_second(page: Any, door: DoorProcess, served: Daemon) -> None:
+    enter(page, door)
+    shows(page, "#running", "Nothing runs.")
+    page.evaluate(APPEARANCE, "the editor")
+    with served.connect() as client, lateness_beside() as late:
+        began = time.time()
+        client.send("infer_stream", endless(client="the editor"), 1)
+        page.wait_for_function("() => window.appeared")
+        took = page.evaluate("window.appeared") / 1000 - began
+    assert took < 0.5 * max(late)
+
+
 def test_a_model_is_unloaded_and_loaded(page: Any, door: DoorProcess, served: Daemon) -> None:
     enter(page, door, "models")
     page.click("#model-list button:has-text('Unload')")
@@ -107,7 +128,24 @@ def test_a_model_is_unloaded_and_loaded(page: Any, door: DoorProcess, served: Da
     served.ready()
 
 
-def test_an_answer_streams_and_stops(page: Any, door: DoorProcess) -> None:
+def test_a_load_is_seen_while_it_lasts(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    models = fake.answers["daemon/status"]["models"]
+    fake.answers["daemon/status"] |= {"models": [models[0] | {"state": "unloaded"}]}
+    fake.silent = {"models/load"}
+    enter(page, door, "models")
+    page.click("#model-list button:text-is('Load')")
+    fake.load_on(1, 4)
+    page.wait_for_function("() => document.querySelector('#model-list progress').value === 0.25")
+    assert page.locator("#model-list progress").is_visible()
+    assert page.locator("#model-list button").is_disabled()
+    fake.load_on(3, 4)
+    page.wait_for_function("() => document.querySelector('#model-list progress').value === 0.75")
+    fake.loaded()
+    page.wait_for_selector("#model-list progress", state="hidden")
+
+
+def test_an_answer_streams(page: Any, door: DoorProcess) -> None:
     enter(page, door, "talk")
     page.fill("#prompt", "What is card?")
     page.keyboard.press("Enter")
@@ -122,9 +160,54 @@ def test_a_stopped_answer_ends_at_the_daemon(scripted_page: tuple[Any, DoorProce
     page.fill("#prompt", "Go on")
     page.click("#send")
     shows(page, "#messages article p", "Hel")
+    gone = fake.gone
     page.click("#stop")
     shows(page, "#talk-state", "Stopped.")
+    fake.wait_until_gone(gone + 1)  # the end of its connection ends a request
     page.wait_for_selector("#send:visible")
+
+
+def test_thoughts_are_folded_beside_the_answer(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    fake.pieces = [{"reasoning": "Hm, "}, {"reasoning": "a greeting."}, {"text": "Hello."}]
+    enter(page, door, "talk")
+    page.fill("#prompt", "Hi")
+    page.click("#send")
+    shows(page, "#messages article > p", "Hello.")
+    thoughts = page.locator("#messages details p")
+    assert (thoughts.text_content(), thoughts.is_visible()) == ("Hm, a greeting.", False)
+    page.focus("#messages summary")
+    page.keyboard.press("Enter")
+    thoughts.wait_for(state="visible")
+    page.fill("#prompt", "And you?")
+    page.click("#send")
+    page.wait_for_function("() => document.querySelectorAll('#messages article').length === 4")
+    fake.wait_for("infer_stream", 2)
+    said = [(each["role"], each["content"]) for each in fake.params("infer_stream")["messages"]]
+    assert said == [("user", "Hi"), ("assistant", "Hello."), ("user", "And you?")]
+
+
+def test_an_image_goes_to_a_model_that_reads_images_and_to_no_other(
+    scripted_page: tuple[Any, DoorProcess, FakeDaemon], folder: Path
+) -> None:
+    page, door, fake = scripted_page
+    models = fake.answers["daemon/status"]["models"]
+    reading = models[0] | {"name": "eyes", "can": ["chat", "images"], "default": False}
+    fake.answers["daemon/status"] |= {"models": [models[0] | {"can": ["chat"]}, reading]}
+    fake.answers["models/list"] = {"models": [model(), model(name="eyes", can=("chat", "images"))]}
+    picture = folder / "dot.png"
+    picture.write_bytes(base64.b64decode(PNG))
+    enter(page, door, "talk")
+    assert page.locator("#image-row").is_hidden()
+    page.select_option("#model", "eyes")
+    page.wait_for_selector("#image-row:visible")
+    page.set_input_files("#image", str(picture))
+    page.fill("#prompt", "What is it?")
+    page.click("#send")
+    shows(page, "#messages article p", "dot.png")
+    fake.wait_for("infer_stream")
+    parts = fake.params("infer_stream")["messages"][0]["content"]
+    assert parts == [{"type": "image", "data": PNG}, {"type": "text", "text": "What is it?"}]
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ export function draw({ you, status }) {
   }
   for (const model of status.models) {
     const item = items.get(model.name) ?? added(list, model.name);
-    refresh(item, model, you.administers);
+    Object.assign(item, { model, administers: you.administers });
+    refresh(item);
   }
 }
 
@@ -34,7 +35,8 @@ function added(list, name) {
   return item;
 }
 
-function refresh(item, model, administers) {
+function refresh(item) {
+  const { model, administers } = item;
   const resident = model.engines.reduce((sum, each) => sum + each.rss_bytes, 0);
   const facts = [
     model.state + (model.default ? ", the default" : ""), `file ${size(model.size_bytes)}`,
@@ -61,21 +63,24 @@ function set(target, text) {
 
 async function change(name, loads) {
   faults.delete(name);
-  loading.set(name, 0);
+  progressed(name, 0);
   show("state", `${loads ? "Loading" : "Unloading"} ${name} …`);
   try {
     const accept = loads ? "text/event-stream" : "application/json";
     const answer = await call(`/models/${loads ? "load" : "unload"}`, { body: { model: name }, accept });
     if (!loads) return;
     for await (const { name: kind, data } of events(answer)) {
-      if (kind === "progress" && data.total) {
-        loading.set(name, data.done / data.total);
-        items.get(name).bar.value = data.done / data.total;
-      }
+      if (kind === "progress" && data.total) progressed(name, data.done / data.total);
     }
   } catch (error) {
     faults.set(name, error.message);
   } finally {
     loading.delete(name);
+    if (items.has(name)) refresh(items.get(name));
   }
+}
+
+function progressed(name, share) {
+  loading.set(name, share);
+  if (items.has(name)) refresh(items.get(name));
 }

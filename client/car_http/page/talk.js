@@ -13,14 +13,19 @@ export function draw({ status }) {
   const choice = element("model");
   const names = [...able.keys()];
   if (names.join("\n") !== [...choice.options].map((each) => each.value).join("\n")) {
-    const chosen = choice.value;
+    const before = choice.value;
     choice.replaceChildren(...names.map((name) => make("option", name, { value: name })));
-    if (able.has(chosen)) choice.value = chosen;
+    if (able.has(before)) choice.value = before;
   }
-  element("image-row").hidden = !able.get(choice.value)?.includes("images");
+  chosen();
+}
+
+function chosen() {
+  element("image-row").hidden = !able.get(element("model").value)?.includes("images");
 }
 
 export function begin() {
+  element("model").addEventListener("change", chosen);
   element("ask").addEventListener("submit", (event) => {
     event.preventDefault();
     send();
