@@ -13,6 +13,7 @@ from typing import NoReturn
 import uvicorn
 from msgspec.structs import replace
 
+from car_client.client import Client
 from car_client.door.certificate import CertificateError, serving
 from car_client.door.humans import humans
 from car_client.door.keys import KeyRing, KeysError, ensure_keys
@@ -31,6 +32,7 @@ from car_http.metrics import DoorMetrics
 from car_http.page_view import PageViews
 from car_http.protocol import DoorProtocol
 from car_http.server import CannotBind, DoorServer, Network, activated, bound, by_tls, describe
+from car_http.shelf import Shelf
 from car_protocol import __version__
 
 # sysexits.h: wrong usage, a bad configuration.
@@ -89,6 +91,7 @@ def run(arguments: Sequence[str], people: Callable[[], Sequence[str]] = humans) 
         DaemonHealth(pool),
         Feeds(pool),
         PageViews(),
+        Shelf(settings.config, lambda: Client(options.socket)),
         efforts=settings.efforts,
         any_model=settings.any_model,
     )

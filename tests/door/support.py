@@ -11,6 +11,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from car_client.carctl.adopt.candidates import Candidate
+from car_client.carctl.hub.remote import Hub
+from car_client.client import Client
 from car_client.door.keys import KeyRing, add_key
 from car_client.door.settings import EFFORTS
 from car_http.answering import Pace
@@ -24,6 +27,8 @@ from car_http.feeds import Feeds
 from car_http.guard import Rules
 from car_http.metrics import DoorMetrics
 from car_http.page_view import PageViews
+from car_http.shelf import Shelf
+from car_protocol.hub import models_folder
 from tests.pace import HANG_S
 
 BIN = Path(sys.executable).parent
@@ -150,11 +155,21 @@ class OfflineDoor:
         bodies: BodyMemory | None = None,
         *,
         any_model: bool | None = None,
+        stored: Sequence[Candidate] = (),
+        hub: Hub | None = None,
+        models: Path | None = None,
     ) -> None:
         self.pool = DaemonPool([daemon])
         self.metrics = DoorMetrics()
         self.now = 0.0  # seconds, of the clock of its health
         health, feed = DaemonHealth(self.pool, lambda: self.now), Feeds(self.pool)
+        shelf = Shelf(
+            keys.with_name("card.toml"),
+            lambda: Client(str(daemon), max_retries=0),
+            hub=lambda: hub or Hub(),
+            folder=lambda: models or models_folder(),
+            stored=lambda: stored,
+        )
         context = DoorContext(
             self.pool,
             Catalogue(self.pool),
@@ -163,6 +178,7 @@ class OfflineDoor:
             health,
             feed,
             PageViews(),
+            shelf,
             pace or Pace(),
             EFFORTS,
             any_model=any_model,

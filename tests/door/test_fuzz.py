@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from car_client.carctl.hub.remote import Hub, PullError
 from car_http.endpoints.table import ENDPOINTS
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import EMBEDDINGS, RANKING, decided, model
@@ -32,6 +33,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/messages/count_tokens": {"messages": [{"role": "user", "content": "Hi"}]},
     "/api/chat": {"model": "guide", "messages": [{"role": "user", "content": "Hi"}]},
     "/api/generate": {"model": "guide", "prompt": "Hi"},
+    "/api/pull": {"model": "guide"},
+    "/api/create": {"model": "made", "from": "mine"},
+    "/api/copy": {"source": "mine", "destination": "other"},
     "/api/embed": {"model": "guide", "input": "Hi"},
     "/api/embeddings": {"model": "guide", "prompt": "Hi"},
     "/tokenize": {"content": "Hi"},
@@ -99,6 +103,14 @@ VALUES = st.recursive(
 MEANT = {503, 504}
 
 
+class NoHub(Hub):
+    """A hub without repositories."""
+
+    def files(self, repo: str, revision: str | None) -> list[str]:
+        """Raise PullError."""
+        raise PullError(f"there is no repository {repo}")
+
+
 class Bench(NamedTuple):
     """A loop with a door in it."""
 
@@ -116,13 +128,17 @@ def bench() -> Iterator[Bench]:
     """A door before a fake daemon."""
     with tempfile.TemporaryDirectory(prefix="card-") as name, asyncio.Runner() as runner:
         fake = FakeDaemon(Path(name) / "card.sock")
-        fake.answers["models/list"] = {"models": [model(can=("chat", "thinking", "tools"))]}
+        fake.answers["models/list"] = {
+            "models": [model(can=("chat", "thinking", "tools")), model(name="made", can=("embed",))]
+        }
+        fake.answers["daemon/reload"] = {}
+        (Path(name) / "card.toml").write_text('[models.mine]\npath = "/m/mine.gguf"\n')
         fake.answers["decide"] = decided
         # The fake daemon ranks two documents, however many there are.
         fake.answers["rerank"] = RANKING | {"results": []}
         fake.answers["embed"] = lambda params: EMBEDDINGS | {"embeddings": [[0.6, 0.8] for _ in params["input"]]}
         fake.start()
-        door = OfflineDoor(fake.path, Path(name) / "keys")
+        door = OfflineDoor(fake.path, Path(name) / "keys", hub=NoHub())
         yield Bench(runner, door)
         door.pool.close()
         fake.stop()

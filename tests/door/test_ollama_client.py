@@ -1,7 +1,7 @@
 """Ollama's Python client, unmodified, over a loopback port and over the Unix socket."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -77,11 +77,29 @@ def test_errors_have_their_status(client: Any) -> None:
         list(client.chat(model="guide", messages=conversation("word " * 6000), stream=True))
 
 
-def test_models_are_not_changed_by_the_client(client: Any) -> None:
-    for change in (client.pull, client.delete, client.push):
-        with pytest.raises(ollama.ResponseError, match="carctl models pull") as caught:
-            change("guide")
-        assert caught.value.status_code == 404
+def test_models_are_pulled_named_and_deleted_if_card_toml_has_them(client: Any) -> None:
+    assert client.pull("guide").status == "success"
+    assert [line.status for line in client.pull("guide", stream=True)] == ["success"]
+    refused: list[tuple[Callable[[], Any], str]] = [
+        (lambda: client.pull("mystery:7b"), "hf.co/OWNER/REPO"),
+        (lambda: list(client.pull("mystery:7b", stream=True)), "hf.co/OWNER/REPO"),
+        (lambda: client.copy("guide", "other"), "only its models are changed"),
+        (lambda: client.create("other", from_="guide"), "only its models are changed"),
+        (lambda: client.delete("guide"), "only its models are changed"),
+        (lambda: client.delete("nothing"), "not found"),
+        (lambda: client.push("guide"), "sends no models away"),
+        (lambda: client.create_blob(__file__), "carctl models add PATH"),
+    ]
+    for change, why in refused:
+        with pytest.raises(ollama.ResponseError, match=why):
+            change()
+
+
+def test_tokens_have_log_probabilities(client: Any) -> None:
+    answer = client.generate(
+        model="guide", prompt="A daemon", raw=True, logprobs=True, top_logprobs=2, options={**GREEDY, "num_predict": 2}
+    )
+    assert [(len(each.top_logprobs), each.logprob <= 0) for each in answer.logprobs] == [(2, True)] * 2
 
 
 @pytest.mark.parametrize("more", [{"raw": True}, {"suffix": "b"}])

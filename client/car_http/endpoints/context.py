@@ -22,6 +22,7 @@ from car_http.feeds import Feeds
 from car_http.metrics import DoorMetrics
 from car_http.page_view import PageViews
 from car_http.problems import Problem, bad, problem_of
+from car_http.shelf import Shelf
 from car_protocol.text import MAX_TEXTS, Embeddings
 
 _BUILT_IN = "guide"
@@ -37,6 +38,7 @@ class DoorContext(Struct, frozen=True):
     health: DaemonHealth
     feeds: Feeds
     views: PageViews
+    shelf: Shelf
     pace: Pace = Pace()
     efforts: Mapping[str, int] = {}  # the most tokens of thoughts by effort
     any_model: bool | None = None  # None: while one model chats

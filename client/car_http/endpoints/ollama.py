@@ -5,28 +5,20 @@ from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from car_client.errors import CardError
 from car_client.results import Capacity, Model, ModelDetails
 from car_http.dialects.common import Caller, as_sent
 from car_http.dialects.job import Job
 from car_http.dialects.ollama import models, requests
+from car_http.dialects.ollama.changes import Named
 from car_http.dialects.ollama.writer import now
 from car_http.dialects.openai_embeddings import shortened
 from car_http.endpoints.context import DoorContext, Handler, answer_job, caller_of, embedded, named_as_sent
 from car_http.endpoints.models import changes_models, permit
 from car_http.exchange import Exchange
-from car_http.problems import bad
 
 G = TypeVar("G", bound=requests.Generated)
-
-
-class ShowRequest(Struct):
-    """The body; both members name the model."""
-
-    model: str | None = None
-    name: str | None = None
 
 
 def answering(read: Callable[[G, Caller], Job | str]) -> Handler[G]:
@@ -114,12 +106,9 @@ async def running(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     await exchange.respond(msgspec.json.encode(listed))
 
 
-async def show(door: DoorContext, exchange: Exchange, request: ShowRequest) -> None:
+async def show(door: DoorContext, exchange: Exchange, request: Named) -> None:
     """Answer `POST /api/show`."""
-    name = request.model or request.name
-    if not name:
-        raise bad("model", "give the name of a model: GET /api/tags lists them")
-    model = await door.model(name)
+    model = await door.model(request.named)
     details = await door.pool.result_as(ModelDetails, "models/show", {"model": model.name})
     await exchange.respond(msgspec.json.encode(models.shown(details, door.metrics.started)))
 

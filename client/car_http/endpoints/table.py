@@ -13,20 +13,24 @@ from car_http.dialects import (
 )
 from car_http.dialects.anthropic import requests as messages
 from car_http.dialects.job import NDJSON, SSE
+from car_http.dialects.ollama import changes as ollama_changes
 from car_http.dialects.ollama import requests as ollama_requests
 from car_http.dialects.responses import requests as responses
 from car_http.endpoints import anthropic, document, llama_server, models, ollama, openai, page, system
 from car_http.endpoints import decisions as deciding
+from car_http.endpoints import ollama_changes as changing
 from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
 
-_MODELS = "the door changes no models: `carctl models pull`, `add` and `rm` do"
+_BLOBS = "files are not sent here: `carctl models add PATH` adds a model of this machine"
+_PUSH = "the door sends no models away"
 _BATCHES = 'batches are not stored: send each request by itself, with "card": {"priority": "throughput"}'
 _STORED = "answers are not stored: send the whole conversation with every request"
 _FILES = "files are not stored: send their texts and images in the conversation"
 _TEXT = "the models of this machine answer in text: POST /v1/chat/completions takes images and sounds"
 _INSTEAD = {
-    **dict.fromkeys(("/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"), _MODELS),
+    "/api/push": _PUSH,
+    "/api/blobs": _BLOBS,
     **dict.fromkeys(("/messages/batches", "/batches"), _BATCHES),
     **dict.fromkeys(("/responses/resp_", "/chat/completions/chatcmpl-", "/conversations", "/threads"), _STORED),
     **dict.fromkeys(("/files", "/uploads", "/vector_stores"), _FILES),
@@ -86,7 +90,11 @@ _OLLAMA = [
     _get("/api/version", ollama.version, local=True),
     _get("/api/tags", ollama.tags),
     _get("/api/ps", ollama.running),
-    _post("/api/show", ollama.ShowRequest, ollama.show),
+    _post("/api/show", ollama_changes.Named, ollama.show),
+    _post("/api/pull", ollama_changes.Streamed, changing.pull, _LINES),
+    _post("/api/create", ollama_changes.CreateRequest, changing.create, _LINES),
+    _post("/api/copy", ollama_changes.CopyRequest, changing.copy),
+    Endpoint("DELETE", "/api/delete", changing.delete, ollama_changes.Named),
     _post("/api/chat", ollama_requests.ChatRequest, ollama.answering(ollama_requests.read_chat), _LINES),
     _post(
         "/api/generate",

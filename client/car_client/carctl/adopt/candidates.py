@@ -15,7 +15,7 @@ from car_client.carctl.models.ollama_store import OllamaModel
 from car_client.carctl.models.stores import Found
 
 # A Modelfile's parameters: keys of a model's table, and parameters that the daemon decides by itself.
-_KEYS = {"temperature": "temperature", "top_p": "top_p", "num_predict": "default_max_tokens"}
+KEYS = {"temperature": "temperature", "top_p": "top_p", "num_predict": "default_max_tokens"}
 _DECIDED = {"num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "use_mmap", "low_vram", "numa"}
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]")  # ends of turns, which the file's own template has
 _QUANTIZATION = re.compile(r"[-.](i?q\d\w*|f16|f32|bf16|mxfp4)$", re.IGNORECASE)
@@ -66,8 +66,8 @@ def _of_ollama(model: OllamaModel) -> Candidate:
     for name, value in model.params.items():
         if name == "num_predict" and isinstance(value, int) and value < 1:
             continue  # without a bound, as an absent key
-        if name in _KEYS and isinstance(value, int | float):
-            table[_KEYS[name]] = value
+        if name in KEYS and isinstance(value, int | float):
+            table[KEYS[name]] = value
         elif name not in _DECIDED and not (name == "stop" and _are_special(value)):
             left_out.append(name)
     aliases = (model.name.removesuffix(_LATEST),) if model.name.endswith(_LATEST) else ()

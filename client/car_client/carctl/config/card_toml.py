@@ -4,7 +4,7 @@ import errno
 import os
 import tempfile
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -95,6 +95,16 @@ class CardToml:
             document.pop("models", None)
             self._plain.pop("models", None)
         self._text = self._tomlkit.dumps(document)
+
+    def set_aliases(self, name: str, aliases: Sequence[str]) -> None:
+        """Set the further names of a model; without any it has no such key."""
+        document = self._document()
+        table = {key: value for key, value in self.models[name].items() if key != "aliases"}
+        document["models"][name].pop("aliases", None)
+        if aliases:
+            document["models"][name]["aliases"] = table["aliases"] = list(aliases)
+        self._text = self._tomlkit.dumps(document)
+        self._plain = {**self._plain, "models": {**self.models, name: table}}
 
     def use_model(self, name: str) -> None:
         """Make a model the default one."""

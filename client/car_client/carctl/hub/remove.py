@@ -45,6 +45,12 @@ def run(client: Client, options: Namespace) -> None:
         print(f"removed {path}")
 
 
+def remove_files(file: HubFile, folder: Path) -> None:
+    """Remove the files of a model; raises NotRemoved."""
+    for path in _files(file, folder):
+        _remove(path, folder)
+
+
 def _name(text: str) -> str | HubFile:
     """Parse the name of a model or `hf:OWNER/REPO/FILE.gguf`, for argparse."""
     return hub_name(text) if text.startswith(PREFIX) else text

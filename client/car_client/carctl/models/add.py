@@ -61,12 +61,12 @@ def run(client: Client, options: Namespace) -> None:
         else:
             name, table = _local(config, options)
         config.add_model(name, table)
-        runs = _apply(client, config)
+        runs = apply(client, config)
         if runs:
-            _check_file(client, config, name)
+            check_file(client, config, name)
         if options.use:
             config.use_model(name)
-            _apply(client, config)
+            apply(client, config)
     print(f"added {name} to {config.path}{', the default model' if options.use else ''}")
     _tell(client, name, config, runs=runs)
 
@@ -80,9 +80,9 @@ def use(client: Client, options: Namespace) -> None:
             raise WrongUse(f"{facts}; there are: {', '.join(names)}; carctl models add makes another one")
         before = config.default_model or GUIDE
         config.use_model(options.name)
-        runs = _apply(client, config)
+        runs = apply(client, config)
         if runs:
-            _check_file(client, config, options.name)
+            check_file(client, config, options.name)
     print(f"default model: {options.name} (before: {before}), in {config.path}")
     _tell(client, options.name, config, runs=runs)
 
@@ -91,7 +91,7 @@ def _config(options: Namespace) -> CardToml:
     return CardToml(options.config or config_path(system=options.system))
 
 
-def _apply(client: Client, config: CardToml) -> bool:
+def apply(client: Client, config: CardToml) -> bool:
     """Save the changes and have the daemon read them; return whether a daemon runs."""
     config.save()
     try:
@@ -101,7 +101,7 @@ def _apply(client: Client, config: CardToml) -> bool:
     return True
 
 
-def _check_file(client: Client, config: CardToml, name: str) -> None:
+def check_file(client: Client, config: CardToml, name: str) -> None:
     """Raise WrongUse and take the changes back if the daemon finds a fault in the model's file."""
     if _served(client, name) is None:
         return  # the daemon reads another configuration
@@ -153,13 +153,17 @@ def _downloaded(config: CardToml, options: Namespace) -> tuple[str, dict[str, ob
     hub = Hub()
     choice = _chosen(hub, options.source)
     name = _free_name(config, options.name or name_of(Path(choice.model.path).name))
-    table: dict[str, object] = {"hf": str(choice.model).removeprefix(PREFIX)}
     with progress_on(sys.stderr) as progress:
-        puller = Puller(hub, folder_of(system=options.system), progress)
-        puller.pull(choice.model)
-        if choice.projector is not None:
-            table["projector"] = str(puller.pull(choice.projector))
-    return name, table
+        return name, pulled(Puller(hub, folder_of(system=options.system), progress), choice)
+
+
+def pulled(puller: Puller, choice: FileChoice) -> dict[str, object]:
+    """Return the table of a model of the hub, once all its files are here; raises PullError."""
+    table: dict[str, object] = {"hf": str(choice.model).removeprefix(PREFIX)}
+    puller.pull(choice.model)
+    if choice.projector is not None:
+        table["projector"] = str(puller.pull(choice.projector))
+    return table
 
 
 def _chosen(hub: Hub, source: str) -> FileChoice:
