@@ -170,17 +170,21 @@ def test_a_configuration_can_be_checked_without_a_daemon(folder: Path, text: str
     assert list(folder.iterdir()) == [file]
 
 
-@pytest.mark.slow
-def test_a_new_model_is_served_without_a_restart_and_one_that_is_left_out_stays(folder: Path) -> None:
-    with running(folder, *configured(folder, "")) as daemon, daemon.connect() as client:
+def test_a_new_model_is_served_at_once_and_a_removed_one_until_its_last_answer(served: Daemon, file: Path) -> None:
+    with served.connect() as client, served.connect() as admin:
         assert client.reason("infer", greedy(KNOWN[0], model="new")) == "model_unavailable"
-        configured(folder, f'[models.new]\npath = "{PATH}"\nsequences = 1\n')
-        client.result("daemon/reload")
-        assert client.result("infer", greedy(KNOWN[0], model="new"))["text"] == KNOWN[0].answer
-        configured(folder, "")
-        client.result("daemon/reload")
-        assert [model["name"] for model in client.result("models/list")["models"]] == ["guide", "new"]
-    assert "needs_restart=['models.new']" in daemon.log.read_text()
+        file.write_text(FOUR + f'[models.new]\npath = "{PATH}"\nsequences = 1\n')
+        admin.result("daemon/reload")
+        stream, waiting = (client.send("infer_stream", endless(model="new", max_tokens=300)) for _ in range(2))
+        client.first_chunk(stream)
+        file.write_text(FOUR)
+        admin.result("daemon/reload")
+        assert [model["name"] for model in admin.result("models/list")["models"]] == ["guide"]
+        assert admin.reason("infer", greedy(KNOWN[0], model="new")) == "model_unavailable"
+        assert [model["name"] for model in admin.result("daemon/status")["models"]] == ["guide", "new"]
+        assert {client.response(each)["result"]["finish_reason"] for each in (stream, waiting)} == {"length"}
+        while len(admin.result("daemon/status")["models"]) > 1:
+            pass
 
 
 def test_another_default_model_takes_over_at_once(served: Daemon, file: Path) -> None:

@@ -69,7 +69,10 @@ class ModelEvents:
     def work_left(self, model: str) -> None:
         """A request for a model was answered."""
         parts = self._dependents
-        parts.manager.eviction.used(parts.pool.named(model))
+        entry = parts.pool.accepted(model)
+        parts.manager.eviction.used(entry)
+        if not parts.pool.is_configured(entry):
+            parts.manager.unload(entry)
         parts.keep_alive.changed()
         parts.drain.changed()
 

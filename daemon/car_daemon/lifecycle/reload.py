@@ -29,9 +29,7 @@ _FIXED: dict[str, Callable[[Config], object]] = {
 def needs_restart(old: Config, new: Config) -> list[str]:
     """Return the changed keys that take effect with the next daemon only."""
     fixed = [key for key, value in _FIXED.items() if value(old) != value(new)]
-    if old.cluster not in (None, new.cluster):
-        fixed.append("cluster")
-    return [*fixed, *(f"models.{name}" for name in sorted(old.models.keys() - new.models.keys()))]
+    return fixed if old.cluster in (None, new.cluster) else [*fixed, "cluster"]
 
 
 class Reload:
@@ -69,7 +67,10 @@ class Reload:
         self._pool.use(config.default_model)
         self._manager.load(self._pool.default)
         for entry in self._pool:
-            self._manager.grow(entry)
+            if self._pool.is_configured(entry):
+                self._manager.grow(entry)
+            else:
+                self._manager.unload(entry)
         self._manager.budget.budget_bytes = config.budget_bytes
         self._pressure.limit(config.pressure)
         reported = self._capacity.limits, self._scheduler.gate.machine_limit

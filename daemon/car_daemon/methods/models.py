@@ -228,7 +228,7 @@ class Inspections:
         self._reading = None
 
     def _listed(self, caller: Identity) -> Models:
-        return Models([self._describe(entry, caller) for entry in self._pool])
+        return Models([self._describe(each, caller) for each in self._pool if self._pool.is_configured(each)])
 
     def _enqueue(self, inspection: _Inspection) -> None:
         self._waiting.setdefault(inspection.uid, []).append(inspection)

@@ -16,6 +16,7 @@ from car_protocol.capacity import ModelState, Pressure
 from car_protocol.errors import RpcError
 
 _RETRY_S = 10.0
+_IN_MEMORY: tuple[ModelState, ...] = ("loading", "ready", "draining")
 
 
 class ModelEntry:
@@ -156,19 +157,25 @@ class ModelPool:
         self._on_change = on_change
         self._on_progress = on_progress
         self.auto = auto  # the device of entries without a stated one; `auto` until it is known
-        # Entries are added by a reload and never removed.
+        # Entries stay for the requests that go on, also of models that a reload left out.
         self._entries = {name: self._new(name, one, default=name == default) for name, one in settings.items()}
         self.default = self._entries[default]
         self.first_default = self.default  # the one whose failure ends the daemon
+        self._configured = set(settings)
         self._aliases = _aliases(settings)
 
     def __repr__(self) -> str:
         return f"<ModelPool of {len(self._entries)}: {list(self)}>"
 
     def __iter__(self) -> Iterator[ModelEntry]:
-        """Yield the entries, the default one first."""
+        """Yield the entries that are configured or in memory, the default one first."""
         yield self.default
-        yield from (entry for entry in self._entries.values() if not entry.default)
+        others = (entry for entry in self._entries.values() if not entry.default)
+        yield from (entry for entry in others if self.is_configured(entry) or entry.state in _IN_MEMORY)
+
+    def is_configured(self, entry: ModelEntry) -> bool:
+        """Return whether requests may name the model."""
+        return entry.name in self._configured
 
     @property
     def engine_pids(self) -> list[int]:
@@ -184,6 +191,7 @@ class ModelPool:
         for name in self._entries.keys() - settings.keys():
             entry = self._entries[name]
             entry.configured = structs.replace(entry.configured, aliases=())
+        self._configured = set(settings)
         self._aliases = _aliases(settings)
 
     def place(self, device: str) -> None:
@@ -209,9 +217,13 @@ class ModelPool:
         entry = (
             self.default if name is None else self._entries.get(name) or self._entries.get(self._aliases.get(name, ""))
         )
-        if entry is None:
+        if entry is None or not self.is_configured(entry):
             raise RpcError("model_unavailable", why="unknown model")
         return entry
+
+    def accepted(self, name: str) -> ModelEntry:
+        """Return the entry of a request that was accepted, whose model may be left out by now."""
+        return self._entries[name]
 
     def servable(self, name: str | None) -> ModelEntry:
         """Return an entry that is served or may be loaded; raises RpcError `model_unavailable`."""

@@ -93,7 +93,7 @@ class Inference:
             self._keys,
             max_bytes=lambda: scheduler.backlog.bounds.max_bytes,
             draining=lambda: scheduler.draining,
-            arrived=lambda model: arrived(pool.named(model)),
+            arrived=lambda model: arrived(pool.accepted(model)),
             left=left,
         )
         engines = EngineRegistry()

@@ -42,6 +42,20 @@ def test_pinned_is_what_is_configured_now_and_the_default_model() -> None:
     assert [entry.pinned for entry in pool] == [True, True]
 
 
+def test_a_model_that_a_reload_leaves_out_is_unknown_and_seen_while_it_is_in_memory() -> None:
+    pool = ModelPool({name: ModelSettings(Path(name)) for name in "ab"}, "a", on_change=lambda _: None)
+    pool.named("b").become("ready")
+    pool.configure({"a": ModelSettings(Path("a"))})
+    with pytest.raises(RpcError):
+        pool.named("b")
+    gone = pool.accepted("b")
+    assert (list(pool), pool.is_configured(gone)) == ([pool.default, gone], False)
+    gone.become("unloaded")
+    assert list(pool) == [pool.default]
+    pool.configure({"a": ModelSettings(Path("a")), "b": ModelSettings(Path("b"))})
+    assert pool.named("b") is gone
+
+
 def test_a_known_device_takes_the_place_of_auto_and_no_other_also_after_a_reload() -> None:
     auto = ModelSettings(Path("a"), devices=("auto",), auto=True)
     stated = ModelSettings(Path("b"), devices=("gpu1",), gpu_layers=7)
