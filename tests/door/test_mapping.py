@@ -253,14 +253,42 @@ async def test_the_newest_request_of_a_key_cancels_the_older_one(offline: Offlin
     assert (await offline.post(CHAT, HELLO | {"card": {"supersede": 7}})).status == 400
 
 
-async def test_a_queue_and_a_prompt_are_shown_while_a_stream_waits(offline: OfflineDoor, fake: FakeDaemon) -> None:
+@pytest.mark.parametrize(("path", "body"), [(CHAT, HELLO), ("/v1/completions", {"prompt": "Hi"})])
+async def test_a_queue_and_a_prompt_are_shown_while_a_stream_waits(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, body: dict[str, Any]
+) -> None:
     fake.progress = [
         {"phase": "queued", "position": 3, "eta_ms": 1200},
         {"phase": "queued", "position": 0, "eta_ms": None},
         {"phase": "prefill", "done": 512, "total": 4096, "cached": 256},
     ]
-    answer = await offline.post(CHAT, HELLO | {"stream": True, "return_progress": True})
+    answer = await offline.post(path, body | {"stream": True, "return_progress": True, "timings_per_token": True})
     assert answer.comments == ["queued position=3 eta_ms=1200", "queued position=0", "prefill 512/4096"]
     shown = [event["prompt_progress"] for event in answer.events if "prompt_progress" in event]
     assert [(each["cache"], each["processed"], each["total"]) for each in shown] == [(256, 512, 4096)]
     assert [event["model"] for event in answer.events] == ["guide"] * len(answer.events)
+
+
+async def test_a_chat_ends_with_the_times_that_llama_servers_clients_read(offline: OfflineDoor) -> None:
+    whole = (await offline.post(CHAT, HELLO)).json
+    assert (whole["timings"]["prompt_n"], whole["timings"]["predicted_n"]) == (3, 2)
+    last = (await offline.post(CHAT, HELLO | {"stream": True, "timings_per_token": True})).events[-1]
+    assert last["timings"] == whole["timings"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, HELLO),
+        ("/completion", {"prompt": "Hi"}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/v1/messages", HELLO | {"max_tokens": 1}),
+        ("/api/chat", HELLO | {"stream": False}),
+    ],
+)
+async def test_an_answer_that_can_be_repeated_is_requested_in_each_dialect(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, body: dict[str, Any]
+) -> None:
+    for more, headers in [({"card": {"reproducible": True}}, {}), ({}, {"x_card_reproducible": "true"})]:
+        answer = await offline.post(path, {"model": "guide", "return_progress": True, **body, **more}, **headers)
+        assert (answer.status, fake.params("infer")["reproducible"]) == (200, True)

@@ -99,3 +99,4 @@ class Own(Struct, kw_only=True, forbid_unknown_fields=True):
     lenient: Annotated[bool | None, note("leave out keywords of a schema that cannot be enforced")] = None
     client: Annotated[str | None, note("a label")] = None
     reasoning_tokens: Annotated[int | None, note("the most tokens of thoughts")] = None
+    reproducible: Annotated[bool | None, note("the same request gives the same answer again, at a cost")] = None

@@ -30,7 +30,7 @@ _MOST_DEADLINE_S = 86_400.0
 _PATIENCE_HEADERS = ("x-stainless-read-timeout", "x-stainless-timeout")
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 # Of the members of card's own in `X-Card-*` headers, those that are not texts.
-_OWN_TRUTHS = ("wait", "queue", "lenient")
+_OWN_TRUTHS = ("wait", "queue", "lenient", "reproducible")
 _OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms", "reasoning_tokens")
 _OWN = "card"
 _OWN_HEADERS = {name: "X-Card-" + name.replace("_", "-").title() for name in Own.__struct_fields__}

@@ -17,6 +17,7 @@ from car_http.dialects.openai_parts import (
     finish_reason,
     new_id,
     progress_object,
+    timings_object,
     usage_object,
 )
 from car_http.problems import Problem
@@ -84,7 +85,7 @@ class ChatWriter:
         """Return the reasons of the ends, the usage if requested, and the mark of the end."""
         last = [self._last(index, each) for index, each in enumerate(answers_of(answer))]
         end = b"".join(sse.data(self._object([choice], answer)) for choice in last[:-1])
-        end += sse.data(self._object(last[-1:], answer) | {"card": card_object(answer, self._left_out)})
+        end += sse.data(self._object(last[-1:], answer) | self._facts(answer))
         if self._usage:
             end += sse.data(self._object([], answer) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
@@ -98,7 +99,11 @@ class ChatWriter:
         self._model = self._model or answer.model
         choices = [self._choice(index, each) for index, each in enumerate(answers_of(answer))]
         shape = {**self._object(choices, answer), "object": "chat.completion"}
-        return sse.encode(shape | {"usage": usage_object(answer.usage), "card": card_object(answer, self._left_out)})
+        return sse.encode(shape | {"usage": usage_object(answer.usage)} | self._facts(answer))
+
+    def _facts(self, answer: Answer) -> dict[str, Any]:
+        """Return the times as llama-server shows them, and card's own facts."""
+        return {"timings": timings_object(answer), "card": card_object(answer, self._left_out)}
 
     def _choice(self, index: int, answer: Answer | OneAnswer) -> dict[str, Any]:
         calls = [_call(call) for call in call_pieces(answer)]

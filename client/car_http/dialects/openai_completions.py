@@ -19,6 +19,7 @@ from car_http.dialects.openai_parts import (
     completion_logprobs,
     finish_reason,
     new_id,
+    progress_object,
     usage_object,
     usage_of,
 )
@@ -97,7 +98,13 @@ def _read_one(
     if request.echo and "tokens" in params:
         raise bad("echo", "goes with a prompt that is a text")
     echoed = params["prompt"] if request.echo else ""
-    writer = CompletionWriter(request.model or "", usage=request.wants_usage, echoed=echoed, answers=request.n or 1)
+    writer = CompletionWriter(
+        request.model or "",
+        usage=request.wants_usage,
+        progress=bool(request.return_progress),
+        echoed=echoed,
+        answers=request.n or 1,
+    )
     return params | own_params(caller, request.card), writer
 
 
@@ -122,11 +129,14 @@ class CompletionWriter:
 
     kind = SSE
 
-    def __init__(self, model: str, *, usage: bool = False, echoed: str = "", answers: int = 1) -> None:
+    def __init__(
+        self, model: str, *, usage: bool = False, progress: bool = False, echoed: str = "", answers: int = 1
+    ) -> None:
         self._id = new_id("cmpl-")
         self._created = int(time.time())
         self._model = model
         self._usage = usage
+        self._progress = progress
         self._echoed = echoed
         self._characters = [len(echoed)] * answers  # of each answer so far, where log-probabilities need it
 
@@ -139,8 +149,11 @@ class CompletionWriter:
         return b"".join(self._piece(each, self._echoed) for each in range(len(self._characters)) if self._echoed)
 
     def progress(self, progress: Progress) -> bytes:
-        """Return a comment."""
-        return sse.comment(progress)
+        """Return a comment, and llama-server's object if the request has `return_progress`."""
+        shown = sse.comment(progress)
+        if self._progress and progress.phase == "prefill":
+            shown += self._piece(0, "", prompt_progress=progress_object(progress))
+        return shown
 
     def alive(self) -> bytes:
         """Return a piece without a text."""
@@ -183,8 +196,8 @@ class CompletionWriter:
         shape = self._object(choices, answer)
         return shape | {"usage": usage_object(answer.usage), "card": card_object(answer)}
 
-    def _piece(self, index: int, text: str, logprobs: dict[str, Any] | None = None) -> bytes:
-        return sse.data(self._object([_choice(index, text, logprobs, None)]))
+    def _piece(self, index: int, text: str, logprobs: dict[str, Any] | None = None, **more: Any) -> bytes:
+        return sse.data(self._object([_choice(index, text, logprobs, None)]) | more)
 
     def _object(self, choices: list[dict[str, Any]], answer: Answer | None = None) -> dict[str, Any]:
         shape = {
