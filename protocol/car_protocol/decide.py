@@ -43,7 +43,7 @@ class Choice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=
 class Score(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="score", tag_field="type"):
     """How much is it, on a scale of these levels?"""
 
-    name: Annotated[str | None, note("as in a choice")] = None
+    name: Annotated[str | None, note("unique in the request; the question's index if absent")] = None
     instructions: Annotated[Any, note(_TEXT_OR_JSON)]
     levels: Annotated[
         list[Level], Meta(description="the lowest first", extra_json_schema={"minItems": 2, "maxItems": MAX_LEVELS})
@@ -53,7 +53,7 @@ class Score(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="
 class Predicate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="predicate", tag_field="type"):
     """Is it so?"""
 
-    name: Annotated[str | None, note("as in a choice")] = None
+    name: Annotated[str | None, note("unique in the request; the question's index if absent")] = None
     instructions: Annotated[Any, note(f"{_TEXT_OR_JSON}; may be absent if a side is described")] = None
     true: Annotated[Any, note("what it means that it is so")] = None
     false: Annotated[Any, note("what it means that it is not so")] = None

@@ -6,17 +6,21 @@ from collections.abc import Iterator
 from car_client.carctl.main import COMMANDS, make_parser
 from car_daemon.command import make_parser as daemon_parser
 from car_http.command import make_parser as door_parser
-from tools.reference.protocol import table
+
+# Arguments that a command shares with an earlier one stand there, from this many on.
+_SHARED = 4
 
 
 def carctl() -> str:
     """Return every command of carctl with its arguments."""
-    return "\n\n".join(_sections(make_parser(COMMANDS), "carctl"))
+    return "\n\n".join(_sections(make_parser(COMMANDS), "carctl", {}))
 
 
-def _sections(parser: ArgumentParser, name: str) -> Iterator[str]:
-    """Yield the section of a command, then of the commands below it."""
-    arguments = arguments_of(parser)
+def _sections(parser: ArgumentParser, name: str, known: dict[str, list[str]]) -> Iterator[str]:
+    """Yield the section of a command, then of the commands below it; `known` has the arguments of earlier commands."""
+    rows = _rows(parser)
+    arguments = "\n".join(_shared(rows, known))
+    known[name] = rows
     if name != "carctl":
         about = (parser.description or "").strip()
         parts = [f"### {name}", about, arguments]
@@ -26,13 +30,30 @@ def _sections(parser: ArgumentParser, name: str) -> Iterator[str]:
         yield arguments
     for word, (summary, below) in _below(parser).items():
         below.description = below.description or f"{summary[:1].upper()}{summary[1:]}."
-        yield from _sections(below, f"{name} {word}")
+        yield from _sections(below, f"{name} {word}", known)
 
 
 def arguments_of(parser: ArgumentParser) -> str:
     """Return the arguments of a command, without `--help`; empty if it has none."""
-    rows = [(f"`{_usage(action)}`", _meaning(action)) for action in parser._actions if _shown(action)]
-    return table(("argument", "meaning"), rows) if rows else ""
+    return "\n".join(_rows(parser))
+
+
+def _rows(parser: ArgumentParser) -> list[str]:
+    """Return a line for each argument."""
+    shown = [(f"- `{_usage(action)}`", _meaning(action)) for action in parser._actions if _shown(action)]
+    return [f"{usage}: {meaning}" if meaning else usage for usage, meaning in shown]
+
+
+def _shared(rows: list[str], known: dict[str, list[str]]) -> Iterator[str]:
+    """Yield the lines of a command, with one line for the arguments that an earlier command has too."""
+    other = max(known, key=lambda name: len(set(rows) & set(known[name])), default="")
+    same = [row for row in rows if row in known.get(other, [])]
+    if len(same) < _SHARED:
+        yield from rows
+        return
+    yield from (row for row in rows if row not in same)
+    names = ", ".join(f"`{row.split('`')[1].split()[0].rstrip(',')}`" for row in same)
+    yield f"- as for `{other}`: {names}"
 
 
 def _shown(action: Action) -> bool:

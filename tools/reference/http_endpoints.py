@@ -1,6 +1,6 @@
 """The tables of the HTTP endpoints' page, from the door's own table and its errors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 from msgspec.structs import fields
@@ -14,9 +14,19 @@ _PREFIX = "/v1"
 
 
 def endpoints() -> str:
-    """Return every endpoint with the members of its body that are read; a path with and without `/v1` is one row."""
-    rows = [(f"`{each.method} {path}`", _members(each)) for path, each in _paths()]
-    return table(("endpoint", "members that are read"), rows)
+    """Return every endpoint with the members of its body that are read; a path with and without `/v1` is one row.
+
+    Endpoints that read the same members are one row, and members that an earlier row has are named by it.
+    """
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for path, each in _paths():
+        rows.setdefault(_members(each), []).append(f"`{each.method} {path}`")
+    known: dict[str, tuple[str, ...]] = {}
+    lines = []
+    for members, paths in sorted(rows.items(), key=lambda row: not row[0]):
+        lines.append((", ".join(paths), _said(members, known)))
+        known[paths[0]] = members
+    return table(("endpoint", "members that are read"), lines)
 
 
 def statuses() -> str:
@@ -33,9 +43,24 @@ def _paths() -> Iterator[tuple[str, Endpoint]]:
             yield each.path.replace(":path", ""), each
 
 
-def _members(endpoint: Endpoint) -> str:
+def _members(endpoint: Endpoint) -> tuple[str, ...]:
     body: type[Struct] | None = endpoint.body
-    names = [field.encode_name for field in fields(body)] if body else list(endpoint.queries)
+    return tuple(field.encode_name for field in fields(body)) if body else tuple(endpoint.queries)
+
+
+def _said(members: tuple[str, ...], known: dict[str, tuple[str, ...]]) -> str:
+    """Return the members in words: by an earlier endpoint that has most of them, if that is shorter."""
+    whole = _listed(members)
+    texts = [whole]
+    for path, others in known.items():
+        lacks = [name for name in others if name not in members]
+        more = [name for name in members if name not in others]
+        without = f"; without {_listed(lacks)}" if lacks else ""
+        texts.append(f"as {path}{without}{f'; with {_listed(more)}' if more else ''}")
+    return min(texts, key=len)
+
+
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 

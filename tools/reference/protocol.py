@@ -16,7 +16,7 @@ from car_protocol.meta import Params
 from car_protocol.methods import METHODS, Method, schemas
 from car_protocol.models import LoadProgress, Model, ModelDetails
 from car_protocol.sampling import Sampling
-from car_protocol.status import Status
+from car_protocol.status import EngineStatus, Status
 from tools.reference.words import LINKS, Schema, alternatives, as_json, definition, figure, in_words, note_of
 
 _META = "_meta"
@@ -52,7 +52,7 @@ def params() -> str:
         same = [row[0] for row in own if row == asked.get(row[0]) or row[3] == _AS_ASKED]
         rows += [(", ".join(names), *row) for row in own if row[0] not in same]
         rows += [(", ".join(names), ", ".join(same), "", "", _AS_ASKED)] if same else []
-    return table(("method", "member", "range", "default", "meaning"), rows)
+    return table(("method", "member", "range", "default", "meaning"), said_once(rows, 1))
 
 
 def results() -> str:
@@ -60,7 +60,7 @@ def results() -> str:
     named = _by_kind((name, method.result) for name, method in METHODS.items() if _is_struct(method.result))
     shown = Answer.__struct_fields__
     rows = [(", ".join(names), *row) for kind, names in named for row in _without(shown, _answer_rows(kind))]
-    return table(("method", "member", "type", "meaning"), rows)
+    return table(("method", "member", "type", "meaning"), said_once(rows, 1))
 
 
 def request() -> str:
@@ -72,13 +72,13 @@ def request() -> str:
     }
     order = (PromptParams, GenerationOptions, InferParams, Sampling)
     rows = sorted(request_rows(InferParams), key=lambda row: order.index(own[_top(row)]))
-    return table(("member", "range", "default", "meaning"), rows)
+    return table(("member", "range", "default", "meaning"), said_once(rows))
 
 
 def answered(kind: type[Struct], *, whole: bool = True) -> str:
     """Return the members of an object that the daemon sends, with those of the objects in it where it is `whole`."""
     rows = [row for row in _answer_rows(kind) if whole or "." not in row[0]]
-    return table(("member", "type", "meaning"), rows)
+    return table(("member", "type", "meaning"), said_once(rows))
 
 
 def limits() -> str:
@@ -110,6 +110,7 @@ TABLES = {
     "limits": limits,
     "model": lambda: answered(Model),
     "model details": lambda: answered(ModelDetails),
+    "engine": lambda: answered(EngineStatus),
     "status": lambda: answered(Status),
     "errors": errors,
 }
@@ -210,6 +211,51 @@ def _default(required: bool, member: Schema) -> str:
         return "required"
     default = member.get("default")
     return "" if default is None else as_json(default)
+
+
+def said_once(rows: Iterable[Row], at: int = 0) -> list[Row]:
+    """Return rows in which an object's members stand once; column `at` has the names.
+
+    Two or more members that an earlier object has in the same words become one row that names that object, and members
+    of an object that is "as in" another one are left out.
+    """
+    kept = [row for row in dict.fromkeys(rows) if row]
+    first: dict[Row, str] = {}
+    same: dict[tuple[str, str], list[Row]] = {}
+    for row in kept:
+        holder, name = _split(row[at])
+        earlier = first.setdefault((*row[:at], name, *row[at + 1 :]), holder)
+        if holder and earlier != holder:
+            same.setdefault((holder, earlier), []).append(row)
+    dropped = {row: pair for pair, found in same.items() if len(found) > 1 for row in found}
+    gone = {_path(row[at]) for row in dropped} | {_path(row[at]) for row in kept if row[-1].startswith("as in ")}
+    return [shown for row in kept if (shown := _said(row, at, dropped.get(row), same, gone))]
+
+
+def _said(
+    row: Row, at: int, pair: tuple[str, str] | None, same: dict[tuple[str, str], list[Row]], gone: Collection[str]
+) -> Row:
+    """Return a row as it is said; the first row of several that an earlier object has stands for all of them."""
+    holder, _ = _split(row[at])
+    if any(f"{holder}.".startswith((f"{path}.", f"{path}[].")) for path in gone):
+        return ()
+    if pair is None:
+        return row
+    if row != same[pair][0]:
+        return ()
+    inside = ", ".join(f"`{_split(each[at])[1]}" for each in same[pair])
+    names = f"`{holder}`: {inside}"
+    return (*row[:at], names, *("" for _ in row[at + 2 :]), f"as in `{pair[1]}`" if pair[1] else "as above")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return the object that a member belongs to, and its name there."""
+    holder, _, own = name.lstrip("`").rpartition(".")
+    return holder, own
+
+
+def _path(name: str) -> str:
+    return name.strip("`?")
 
 
 def _joined(*parts: str) -> str:

@@ -10,6 +10,7 @@ LINKS = {
     "Answer": "[the answer object](#the-answer-object)",
     "Capacity": "[the capacity object](#the-capacity-object)",
     "Limits": "[the limits](#the-limits)",
+    "EngineStatus": "[an engine's entry](#an-engines-entry)",
     "Status": "[the status object](#the-status-object)",
     "InferParams": "[the request object](#the-request-object)",
     "Model": "[a model's entry](#a-models-entry)",

@@ -723,7 +723,7 @@ export interface Option {
 /** How much is it, on a scale of these levels? */
 export interface Score {
   type: "score";
-  /** as in a choice */
+  /** unique in the request; the question's index if absent */
   name?: string | null;
   /** a text, or any JSON value, which is shown as JSON */
   instructions: unknown;
@@ -740,7 +740,7 @@ export interface Level {
 /** Is it so? */
 export interface Predicate {
   type: "predicate";
-  /** as in a choice */
+  /** unique in the request; the question's index if absent */
   name?: string | null;
   /** a text, or any JSON value, which is shown as JSON; may be absent if a side is described */
   instructions?: unknown;
