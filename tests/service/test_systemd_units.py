@@ -294,3 +294,26 @@ def test_systemd_finds_nothing_wrong_with_the_unit_of_an_adopted_port(tmp_path: 
     unit.write_bytes(units.unit("user/card-adopted@.service", card))
     done = analyze("--user", "verify", "--recursive-errors=no", unit, runtime=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_systemd
+def test_the_units_of_the_door_for_people_are_right_and_as_confined_as_the_daemons(tmp_path: Path, card: Path) -> None:
+    folder = tmp_path / "units"
+    folder.mkdir()
+    (folder / "card-http.socket").write_bytes(
+        units.listening("system/card-http.socket", ["127.0.0.1:8321", "0.0.0.0:8322"])
+    )
+    service = folder / "card-http.service"
+    service.write_bytes(units.unit("system/card-http.service", card))
+    # Its user is made with the installation; here any user stands for it.
+    service.write_text(
+        service.read_text().replace("card-http\nGroup=card-http", "daemon").replace("Groups=car", "Groups=0")
+    )
+    done = analyze(
+        "--system", "verify", "--recursive-errors=no", folder / "card-http.socket", service, runtime=tmp_path
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    done = analyze("security", "--offline=yes", "--no-pager", service, runtime=tmp_path)
+    exposure = re.search(r"Overall exposure level for card-http.service: ([0-9.]+)", done.stdout)
+    assert exposure is not None, done.stderr
+    assert float(exposure[1]) <= 1.0

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from car_client.carctl.service import units
-from car_client.carctl.service.command import installed_command
+from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.service.up import log_path, wait_for_end
 

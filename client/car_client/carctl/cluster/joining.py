@@ -20,7 +20,7 @@ from car_client.carctl.cluster.head import (
     token_path,
     write_token,
 )
-from car_client.carctl.service.command import installed_command
+from car_client.carctl.service.installed import installed_command
 from car_client.carctl.terminal.text import is_terminal
 from car_client.client import Client
 from car_client.errors import CardError

@@ -130,6 +130,27 @@ class CardToml:
             raise ConfigUnwritable(f"{self.path}: http is not a table: write [http]")
         self._plain = {**self._plain, "http": {**(table or {}), **values}}
 
+    def add_delegate(self, uid: int) -> None:
+        """Let a user name people to the daemon."""
+        table = self._plain.get("daemon", {})
+        if not isinstance(table, dict) or not isinstance(delegates := table.get("delegates", []), list):
+            raise ConfigUnwritable(f"{self.path}: daemon.delegates is not a list of user ids")
+        if uid in delegates:
+            return
+        values = {"delegates": [*delegates, uid]}
+        if "daemon" not in self._plain:
+            self._text = _appended(self._text, self._tomlkit.dumps({"daemon": values}))
+        else:
+            document = self._document()
+            document["daemon"].update(values)
+            self._text = self._tomlkit.dumps(document)
+        self._plain = {**self._plain, "daemon": {**table, **values}}
+
+    @property
+    def changed(self) -> bool:
+        """Whether saving would change the file."""
+        return self._text.encode() != (self._last or b"")
+
     @property
     def people(self) -> dict[str, dict[str, Any]]:
         """The tables of people by name."""
@@ -211,6 +232,9 @@ class CardToml:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             replace_file(place, data)
+            if self._last is None and self.path == SYSTEM_CONFIG:
+                # The daemon and the door read it as users of their own; no key is in it.
+                place.chmod(0o644)
         except OSError as error:
             raise ConfigUnwritable(f"cannot write {self.path}: {error.strerror}") from error
         self._last = data

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from car_client.carctl.access import access_advice
-from car_client.carctl.service.command import card_command
+from car_client.carctl.service.installed import card_command
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.service.systemd import SERVICE
 from car_client.carctl.service.units import LAUNCHD_LABEL

@@ -9,7 +9,7 @@ from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.failure import Reported, WrongUse
 from car_client.carctl.http.machine import EVERYWHERE, own_addresses, own_names
 from car_client.carctl.http.service import health, manager_of
-from car_client.carctl.service.command import installed_command
+from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import Steps
 from car_client.client import Client
 from car_client.door.certificate import fingerprint, serving

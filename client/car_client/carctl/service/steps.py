@@ -32,15 +32,15 @@ class Steps:
 
     def __init__(self, runner: Runner = run_command, *, dry_run: bool = False) -> None:
         self._runner = runner
-        self._dry_run = dry_run
+        self.dry_run = dry_run
 
     def write(self, path: Path, content: bytes) -> bool:
         """Write a file unless it has this content; return whether it was written."""
         with suppress(OSError):  # a file that cannot be read is written anew
             if path.read_bytes() == content:
                 return False
-        self._announce(f"write {path}")
-        if not self._dry_run:
+        self.announce(f"write {path}")
+        if not self.dry_run:
             _changing(path, lambda: _replace(path, content))
         return True
 
@@ -48,16 +48,16 @@ class Steps:
         """Make a folder for its owner alone unless it exists."""
         if folder.is_dir():
             return
-        self._announce(f"make {folder}")
-        if not self._dry_run:
+        self.announce(f"make {folder}")
+        if not self.dry_run:
             _changing(folder, lambda: folder.mkdir(mode=0o700, parents=True))
 
     def remove(self, path: Path) -> bool:
         """Remove a file; return whether there was one."""
         if not path.is_file():
             return False
-        self._announce(f"remove {path}")
-        if not self._dry_run:
+        self.announce(f"remove {path}")
+        if not self.dry_run:
             _changing(path, path.unlink)
         return True
 
@@ -88,11 +88,12 @@ class Steps:
             raise ServiceError(f"`{join(command)}` ended with exit code {code}")
 
     def _do(self, command: Sequence[str]) -> int:
-        self._announce(f"run {join(command)}")
-        return 0 if self._dry_run else self._runner(command, False)
+        self.announce(f"run {join(command)}")
+        return 0 if self.dry_run else self._runner(command, False)
 
-    def _announce(self, step: str) -> None:
-        print(f"would {step}" if self._dry_run else step, flush=True)
+    def announce(self, step: str) -> None:
+        """Print a step, as taken or as it would be."""
+        print(f"would {step}" if self.dry_run else step, flush=True)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 from car_client.carctl.access import is_denied
 from car_client.carctl.models.command import load_with_bar
 from car_client.carctl.models.suggestions import GUIDE, HINT
-from car_client.carctl.service.command import card_command, manager_of
+from car_client.carctl.service.command import manager_of
+from car_client.carctl.service.installed import card_command
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.terminal.text import one_line
 from car_client.client import Client
