@@ -116,10 +116,13 @@ class Shelf:
                 raise WrongUse(f"model: {name!r} has another file: delete it first, or choose another name")
             if own.template is not None:
                 table["chat_template"] = str(self._written(own.template))
+            default = config.default_model
             if before is not None:
                 config.remove_models([name])
             aliases = {} if before is None or "aliases" not in before else {"aliases": before["aliases"]}
             config.add_model(name, {**table, **own.table, **aliases})
+            if default == name:
+                config.use_model(name)
             _serve(client, config, name)
             self._tidy(config)
 
@@ -133,10 +136,6 @@ class Shelf:
                 config.set_aliases(model, [each for each in table["aliases"] if each != alias])
                 apply(client, config)
                 return
-            if model == config.default_model:
-                raise WrongUse(
-                    f"{model!r} is the default model: make another one so first, by `carctl models use NAME`"
-                )
             config.remove_models([model])
             apply(client, config)
             self._tidy(config)

@@ -22,7 +22,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/chat": {"messages": HI, "stream": False},
     "/api/generate": {"prompt": "Hi", "stream": False},
 }
-TWO = [model(), model(name="other")]
+ONE = model(name="one") | {"default": True}
+TWO = [ONE, model(name="other")]
 LACKING = ("embed",)
 
 
@@ -54,19 +55,19 @@ async def test_a_model_that_chats_stands_in_for_an_unknown_one_if_the_default_mo
     assert (answer.json["model"], fake.params("infer")["model"]) == ("writer", "writer")
 
 
-async def test_the_built_in_model_does_not_count_beside_the_only_configured_one(
-    offline: OfflineDoor, fake: FakeDaemon
+@pytest.mark.parametrize("others", [[ONE, model() | {"default": False}], [model(), model(name="one")]])
+async def test_the_built_in_model_does_not_count_beside_another_one_that_chats(
+    offline: OfflineDoor, fake: FakeDaemon, others: list[dict[str, Any]]
 ) -> None:
-    listed = [model(name="mine") | {"default": True}, model() | {"default": False}]
-    fake.answers["models/list"] = {"models": listed}
+    fake.answers["models/list"] = {"models": others}
     answer = await offline.post("/v1/chat/completions", {"model": "gpt-4o", "messages": HI})
-    assert (answer.json["model"], fake.params("infer")["model"]) == ("mine", "mine")
+    assert (answer.json["model"], fake.params("infer")["model"]) == ("one", "one")
 
 
 async def test_of_two_models_that_chat_none_stands_in_unless_it_is_configured(fake: FakeDaemon, folder: Path) -> None:
     fake.answers["models/list"] = {"models": TWO}
     body = {"model": "gpt-4o", "messages": HI}
-    for any_model, sent in ((None, "gpt-4o"), (False, "gpt-4o"), (True, "guide")):
+    for any_model, sent in ((None, "gpt-4o"), (False, "gpt-4o"), (True, "one")):
         async with OfflineDoor(fake.path, folder / "http-keys", any_model=any_model) as door:
             await door.post("/v1/chat/completions", body)
             assert fake.params("infer")["model"] == sent
@@ -75,7 +76,7 @@ async def test_of_two_models_that_chat_none_stands_in_unless_it_is_configured(fa
 async def test_a_model_that_is_there_answers_also_just_after_it_came(offline: OfflineDoor, fake: FakeDaemon) -> None:
     body = {"model": "other", "messages": HI}
     assert (await offline.post("/v1/chat/completions", body)).json["model"] == "guide"
-    fake.answers["models/list"] = {"models": TWO}
+    fake.answers["models/list"] = {"models": [model(), model(name="other")]}
     fake.answers["infer"] = ANSWER | {"text": "Hello", "model": "other"}
     assert (await offline.post("/v1/chat/completions", body)).json["model"] == "other"
 

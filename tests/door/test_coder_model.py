@@ -188,9 +188,10 @@ async def test_a_chat_model_decides_by_its_labels(coder: Daemon, tmp_path: Path)
     assert min(answer["x_mass"] for answer in found.values()) > 0.5
 
 
-async def test_a_tool_is_called_with_the_argument_of_the_question(coder: Daemon, tmp_path: Path) -> None:
+@pytest.mark.parametrize("choice", ["required", "auto"])  # it writes calls of its own without their tags
+async def test_a_tool_is_called_with_the_argument_of_the_question(coder: Daemon, tmp_path: Path, choice: str) -> None:
     said = [{"role": "user", "content": "What is the weather in Paris?"}]
-    body = {"model": "coder", "messages": said, "tools": [TOOL], "tool_choice": "required", "temperature": 0}
+    body = {"model": "coder", "messages": said, "tools": [TOOL], "tool_choice": choice, "temperature": 0}
     found = await posted(coder, tmp_path / "keys", "/v1/chat/completions", {**body, "max_tokens": 60})
     (call,) = found["choices"][0]["message"]["tool_calls"]
     assert call["function"]["name"] == "get_weather"

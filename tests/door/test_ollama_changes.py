@@ -218,6 +218,9 @@ async def test_a_created_model_has_settings_of_its_own_beside_the_file_of_anothe
     assert (await door.post("/api/create", again)).json == {"status": "success"}
     assert tables(config)["pirate"] == {"path": "/m/mine.gguf", "temperature": 0.5}
     assert templates(folder) == []
+    made_default = {"model": "mine", "from": "mine", "parameters": {"top_p": 0.5}, "stream": False}
+    assert (await door.post("/api/create", made_default)).status == 200
+    assert 'default_model = "mine"' in text_of(config)
 
 
 @pytest.mark.parametrize(
@@ -246,10 +249,13 @@ async def test_a_change_that_cannot_be_is_refused_by_its_name(
     assert text_of(config) == before
 
 
-async def test_the_default_model_and_models_that_are_not_there_are_not_deleted(door: OfflineDoor, config: Path) -> None:
-    for name, status in [("mine", 400), ("guide", 400), ("other", 404)]:
+async def test_a_deleted_model_is_the_default_one_no_more_and_others_are_not_deleted(
+    door: OfflineDoor, config: Path
+) -> None:
+    for name, status in [("guide", 400), ("other", 404), ("mine", 200)]:
         assert (await deleted(door, name)).status == status
-    assert tables(config) == OWN
+    assert list(tables(config)) == ["pulled"]
+    assert "default_model" not in text_of(config)
 
 
 async def test_a_file_that_the_daemon_cannot_serve_leaves_the_configuration_as_it_was(

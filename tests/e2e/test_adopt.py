@@ -113,11 +113,12 @@ def until(condition: Any) -> None:
 
 
 def said_by(port: int) -> str | None:
-    """Return the last model that the server at a port lists, None if there is no server."""
+    """Return the model that the server at a port lists beside the guide, None if there is no server."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
     try:
         connection.request("GET", "/api/tags")
-        return str(json.loads(connection.getresponse().read())["models"][-1]["name"])
+        names = [str(each["name"]) for each in json.loads(connection.getresponse().read())["models"]]
+        return next(name for name in names if name != "guide:latest")
     except ConnectionError:
         return None
     finally:
@@ -241,6 +242,8 @@ def test_undo_leaves_every_file_and_setting_as_before_also_beside_changes_of_the
         assert "0 bytes copied" in planned
         assert (digest_of(user.home), said_by(user.port)) == (before, "theirs:latest")
         user.adopt("--yes")
+        with Client(user.folder / "car" / "card.sock") as client:
+            assert [model.name for model in client.models() if model.default] == [MINE]
         taken = digest_of(user.home)
         assert {name: taken[name] for name in before} == before
         assert taken.keys() - before.keys() == {".config/car", ".config/car/card.toml"}

@@ -54,13 +54,13 @@ class DoorContext(Struct, frozen=True):
 
     async def stand_in(self) -> Model | None:
         """Return the model that answers in place of one that does not exist, None if none does; raises CardError."""
-        # The daemon lists its built-in model beside every configured one, so it counts only as the default model.
-        models = [model for model in await self.catalogue.models() if model.default or model.name != _BUILT_IN]
-        chats = [model for model in models if "chat" in model.can]
-        if self.any_model is None and len(chats) != 1:
+        chats = [model for model in await self.catalogue.models() if "chat" in model.can]
+        # The daemon lists its built-in model beside every configured one, so it counts only while no other one chats.
+        chats = [model for model in chats if model.name != _BUILT_IN] or chats
+        if self.any_model is False or (self.any_model is None and len(chats) != 1):
             return None
-        default = await self.catalogue.default()
-        return None if self.any_model is False else next((each for each in chats if each.default), [*chats, default][0])
+        # Of several the default model, which the catalogue lists first, else the first one.
+        return chats[0] if chats else await self.catalogue.default()
 
 
 _LOG = logging.getLogger("car_http")

@@ -79,6 +79,8 @@ class Takeover(Struct, frozen=True):
             adoption.before = config.text if config.path.exists() else None
             for name, table in tables.items():
                 config.add_model(name, table)
+            if len(tables) == 1 and config.default_model is None:
+                config.use_model(*tables)  # the other server answered with it if a request named no model
             adoption.models, adoption.after = list(tables), config.text
             self.journal.write(adoption)
             config.save()

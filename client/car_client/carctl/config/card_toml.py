@@ -85,7 +85,7 @@ class CardToml:
         self._plain = {**self._plain, "models": {**self.models, name: dict(table)}}
 
     def remove_models(self, names: Collection[str]) -> None:
-        """Remove the tables of models, of which some may be gone already."""
+        """Remove the tables of models if they are still there, and `default_model` if it names a removed model."""
         document, models = self._document(), self.models
         for name in set(names) & models.keys():
             del document["models"][name]
@@ -94,6 +94,8 @@ class CardToml:
         if not left:
             document.pop("models", None)
             self._plain.pop("models", None)
+        if self.default_model in names:
+            del document["default_model"], self._plain["default_model"]
         self._text = self._tomlkit.dumps(document)
 
     def set_aliases(self, name: str, aliases: Sequence[str]) -> None:
