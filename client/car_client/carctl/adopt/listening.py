@@ -14,7 +14,7 @@ _LOOPBACK = re.compile(r"[0-9A-F]{6}7F|0{24}01000000")  # as the kernel's tables
 _UNIT = re.compile(r"^0::(.*)$", re.MULTILINE)
 # A promise: a stream is not cut while its model gives a token in five seconds.
 QUIET_MS = 5000
-_AGE = re.compile(r"\b(lastsnd|lastrcv):(\d+)")
+_FIGURE = re.compile(r"\b(lastsnd|lastrcv|bytes_sent|bytes_received):(\d+)")
 
 
 class Listening(Struct, frozen=True):
@@ -115,9 +115,15 @@ def owed(port: int) -> int | None:
 def owed_of(text: str) -> int:
     """Return the number of connections in the output of `ss` that owe an answer."""
     # A line with the figures of a connection is indented, and `ss` leaves out a figure of 0.
-    ages = [dict[str, str](_AGE.findall(line)) for line in text.splitlines() if line[:1].isspace()]
-    pairs = [(int(each.get("lastsnd", 0)), int(each.get("lastrcv", 0))) for each in ages]
-    return sum(came < sent or sent < QUIET_MS for sent, came in pairs)
+    lines = [line for line in text.splitlines() if line[:1].isspace()]
+    return sum(_owes({name: int(figure) for name, figure in _FIGURE.findall(line)}) for line in lines)
+
+
+def _owes(figures: dict[str, int]) -> bool:
+    sent, came = figures.get("lastsnd", 0), figures.get("lastrcv", 0)
+    # Both ages count from the beginning until bytes go, so that those of a first request are often equal.
+    first = "bytes_received" in figures and "bytes_sent" not in figures
+    return first or came < sent or sent < QUIET_MS
 
 
 def _output(*command: str) -> str | None:

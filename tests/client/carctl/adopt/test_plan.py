@@ -143,8 +143,9 @@ SS = "0 0 127.0.0.1:1 127.0.0.1:2\n\t bbr lastsnd:{} lastrcv:{} lastack:9 minrtt
 
 def test_a_connection_owes_an_answer_if_bytes_came_in_last_or_went_out_just_now() -> None:
     waiting, streaming, idle = SS.format(9000, 8000), SS.format(20, 9000), SS.format(5000, 9000)
+    first = SS.format(9000, "9000 bytes_received:6")
     begun = "0 0 127.0.0.1:1 127.0.0.1:2\n\t bbr minrtt:1\n"  # figures of 0 are left out
-    assert [owed_of(text) for text in (waiting, streaming, begun, idle, "")] == [1, 1, 1, 0, 0]
+    assert [owed_of(text) for text in (waiting, streaming, first, begun, idle, "")] == [1, 1, 1, 1, 0, 0]
     assert owed_of(waiting + idle + streaming) == 2
 
 
