@@ -52,7 +52,7 @@ def params() -> str:
         same = [row[0] for row in own if row == asked.get(row[0]) or row[3] == _AS_ASKED]
         rows += [(", ".join(names), *row) for row in own if row[0] not in same]
         rows += [(", ".join(names), ", ".join(same), "", "", _AS_ASKED)] if same else []
-    return table(("method", "member", "range", "default", "meaning"), said_once(rows, 1))
+    return table(("method", "member", "range", "default", "meaning"), _named_once(said_once(rows, 1)))
 
 
 def results() -> str:
@@ -60,7 +60,7 @@ def results() -> str:
     named = _by_kind((name, method.result) for name, method in METHODS.items() if _is_struct(method.result))
     shown = Answer.__struct_fields__
     rows = [(", ".join(names), *row) for kind, names in named for row in _without(shown, _answer_rows(kind))]
-    return table(("method", "member", "type", "meaning"), said_once(rows, 1))
+    return table(("method", "member", "type", "meaning"), _named_once(said_once(rows, 1)))
 
 
 def request() -> str:
@@ -230,6 +230,14 @@ def said_once(rows: Iterable[Row], at: int = 0) -> list[Row]:
     dropped = {row: pair for pair, found in same.items() if len(found) > 1 for row in found}
     gone = {_path(row[at]) for row in dropped} | {_path(row[at]) for row in kept if row[-1].startswith("as in ")}
     return [shown for row in kept if (shown := _said(row, at, dropped.get(row), same, gone))]
+
+
+def _named_once(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield rows whose first cell stands in the first row of several alone."""
+    above = ""
+    for first, *rest in rows:
+        yield ("" if first == above else first, *rest)
+        above = first
 
 
 def _said(
