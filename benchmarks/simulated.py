@@ -15,6 +15,7 @@ from car_engine.assembly import IDLE_TARGET_S
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import Step, StepPlanner
 from car_engine.batching.prefill import PromptChunk
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import Demand, SequenceTable
 
 SEQUENCES = 16
@@ -55,7 +56,7 @@ class PromptsFirst:
 def planner(costs: StepCosts) -> StepPlanner:
     """Return the daemon's planner with its defaults."""
     rows = BATCH_SIZES["cpu"].call
-    return StepPlanner(costs, rows, step_target=STEP_TARGET_MS / 1000, idle_target=IDLE_TARGET_S, pads=True)
+    return StepPlanner(costs, rows, step_target=STEP_TARGET_MS / 1000, idle_target=IDLE_TARGET_S, memory=Memory())
 
 
 def simulated(

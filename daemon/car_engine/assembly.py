@@ -256,7 +256,7 @@ class EngineAssembly:
             context.batch_tokens,
             step_target=load.step_target_ms / 1000,
             idle_target=IDLE_TARGET_S,
-            pads=loaded.memory.takes_back,
+            memory=loaded.memory,
             batches_prompts=loaded.model.traits.shares_prefill,
         )
         adapters = Adapters(loaded.model, load.adapters)
@@ -308,7 +308,7 @@ class EngineAssembly:
             images=AwaitedImages(encode, RowsAhead(encode, self._send, width * _FLOAT_BYTES)),
             parking=ParkingLot(context, saved, moves),
             abilities=DecodingAbilities(
-                speculates=self._load.speculative and loaded.memory.takes_back,
+                speculates=self._load.speculative and loaded.memory.guesses > 0,
                 repeats=self._load.packed and not finds_gpus(),
             ),
             clock=self._clock,

@@ -18,8 +18,9 @@ class Backend(NamedTuple):
     read_devices: Callable[[], tuple[Device, ...]]
     # Opens a model file as it was planned, or as it is configured; raises ModelError.
     open_model: Callable[[Load, Callable[[float], None], Placement | None], "LlamaModel"]
-    # Makes a context of a model for a number of sequences, of tokens and of threads; raises ModelError.
-    open_context: Callable[["LlamaModel", int, int, int], "LlamaContext"]
+    # Makes a context of a model for a number of sequences, of tokens, of threads and of rows by which states go back;
+    # raises ModelError.
+    open_context: Callable[["LlamaModel", int, int, int, int], "LlamaContext"]
 
 
 def ggml_backend() -> Backend:
@@ -44,7 +45,9 @@ def _open_model(load: Load, progress: Callable[[float], None], placement: Placem
     )
 
 
-def _open_context(model: "LlamaModel", sequences: int, context_tokens: int, threads: int) -> "LlamaContext":
+def _open_context(
+    model: "LlamaModel", sequences: int, context_tokens: int, threads: int, rollback: int
+) -> "LlamaContext":
     from car_engine.llama.context import LlamaContext
 
-    return LlamaContext(model, sequences=sequences, context_tokens=context_tokens, threads=threads)
+    return LlamaContext(model, sequences=sequences, context_tokens=context_tokens, threads=threads, rollback=rollback)

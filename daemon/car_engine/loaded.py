@@ -120,7 +120,8 @@ class LoadedModel:
         try:
             size = size_of(load, model, self.placed, self._send)
             sequences, context_tokens = size.declared.sequences, size.declared.context_tokens
-            context = self._backend.open_context(model, sequences, context_tokens, size.threads)
+            rollback = size.sequence_bytes.rollback(context_tokens) if load.speculative else 0
+            context = self._backend.open_context(model, sequences, context_tokens, size.threads, rollback)
         except ModelError:
             # A second try needs the memory.
             model.close()

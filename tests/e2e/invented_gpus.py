@@ -102,7 +102,9 @@ class Gpus:
             placement = structs.replace(placement, slots=(0,) * len(placement.slots))
         return ggml_backend().open_model(structs.replace(load, gpu_layers=0, device="cpu"), progress, placement)
 
-    def open_context(self, model: LlamaModel, sequences: int, context_tokens: int, threads: int) -> LlamaContext:
+    def open_context(
+        self, model: LlamaModel, sequences: int, context_tokens: int, threads: int, rollback: int
+    ) -> LlamaContext:
         """Take the memory of the sequences, and return a context on the CPU; raises ModelError."""
         self._record(kv_type=model.kv_type, sequences=sequences, context_tokens=context_tokens)
         if self._fails("contexts"):

@@ -279,9 +279,15 @@ class FakeContext:
         """Drop the cells from `start` on."""
         self._check_number(number)
         count, anywhere = len(self.cells[number]), self.memory.cuts_anywhere
-        if not (anywhere or start == 0 or start >= count or (self.memory.takes_back and start >= self._before[number])):
+        last = start >= self._before[number] + self.memory.states and (
+            self.memory.takes_back or count - start <= self.memory.rollback
+        )
+        if not (anywhere or start == 0 or start >= count or last):
             raise WouldAbort(f"sequence {number} has no state after {start} of {count} cells")
         del self.cells[number][start:]
+        if self.memory.states and last:
+            # Once until the next decode.
+            self._before[number] = len(self.cells[number])
 
     def last_position(self, number: int) -> int:
         """Return the last position in use."""
@@ -484,7 +490,7 @@ class FakeEngine:
             sampling=sampling,
             images=AwaitedImages(self.encodes.append, self.ahead),
             parking=ParkingLot(context, self.saved, moves),
-            abilities=DecodingAbilities(speculates and context.memory.takes_back, repeats),
+            abilities=DecodingAbilities(speculates and context.memory.guesses > 0, repeats),
             clock=clock,
         )
         self.loop = EngineLoop(
@@ -493,7 +499,7 @@ class FakeEngine:
             texts=Texts(FakeEmbedder, clock),
             table=self.table,
             planner=StepPlanner(
-                self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=context.memory.takes_back
+                self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, memory=context.memory
             ),
             stepper=Stepper(context, self.costs, sampling, label_figures, self.adapted.append, clock),
             threads=self.threads,

@@ -14,6 +14,9 @@ CELLS = 256
 _BLOCKS: dict[KvType, tuple[int, int]] = {"f16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
 # Rows of a graph: attention masks have as many, and a window has as many cells beside those that are seen.
 GRAPH_ROWS = 512
+# Rows by which states go back at most, with a guess in each: more guesses in a decode bring little, and each takes a
+# state of every sequence.
+MOST_ROLLBACK = 7
 _MASK_BYTES_PER_TOKEN = GRAPH_ROWS * 2  # 16-bit floats
 
 
@@ -85,6 +88,13 @@ class SequenceBytes(Struct, frozen=True, array_like=True):
         """Tokens that take as much memory in all layers as a state; infinite if they take none."""
         token = self.per_token + self.windowed
         return self.state / token if token else inf
+
+    def rollback(self, context_tokens: int) -> int:
+        """Return the rows by which states go back: further states for these take a twentieth of the cells at most.
+
+        So a plan that does not count them is right within 5%.
+        """
+        return min(MOST_ROLLBACK, self.per_token * context_tokens // (20 * self.states)) if self.states else 0
 
     def of(self, tokens: int, sequences: int = 1) -> int:
         """Return the bytes of sequences with so many tokens together."""

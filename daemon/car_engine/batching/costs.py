@@ -12,6 +12,8 @@ KNOTS: tuple[int, ...] = (
 )
 # From so many rows of one sequence on llama.cpp's attention computes in tiles: other code, with another price of depth.
 TILE = 64
+# The largest known size below, less the first row.
+MOST_GUESSED = max(size for size in KNOTS if size < TILE) - 1
 # A cell's price outside of tiles by that in tiles, until both were seen: it is 2.5 without AVX-512 and on AMX, else 2.
 _UNTILED = 2.5
 # Below so many cells a step teaches what its rows cost, deeper what the cells cost. A step cannot teach both, because

@@ -125,12 +125,13 @@ _PATIENCE = 2.0
 
 
 class Guesser:
-    """Chooses the guesses of decodes, from earlier text."""
+    """Chooses the guesses of decodes, from earlier text: at most `guesses` of a sequence."""
 
-    def __init__(self, costs: StepCosts, batch_tokens: int, step_target: float) -> None:
+    def __init__(self, costs: StepCosts, batch_tokens: int, step_target: float, guesses: int) -> None:
         self._costs = costs
         self._step_target = step_target
         self._most_rows = min(batch_tokens, TILE)
+        self._guesses = guesses
 
     def plan(self, batch: DecodeBatch, context_tokens: int, step: float) -> float:
         """Let the sequences of a decode try several tokens at once, unless llama.cpp would split it.
@@ -145,7 +146,8 @@ class Guesser:
         depth, count = mean_cells(batch.sequences), len(lookups)
         alone = self._costs.decode(count, depth)
         most = alone * max(self._step_target / step, _PATIENCE)
-        room = min(self._most_rows // count, context_tokens - max(sequence.cells for sequence in batch.sequences)) - 1
+        left = context_tokens - max(sequence.cells for sequence in batch.sequences)
+        room = min(min(self._most_rows // count, left) - 1, self._guesses)
         seconds = {each: self._costs.decode(count * (1 + each), depth) for each in _GUESSED if each <= room}
         rate = _GUESSES_WORTH * count / alone
         affordable = [each for each, cost in seconds.items() if cost <= most and count * (1 + each) > rate * cost]

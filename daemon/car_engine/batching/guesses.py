@@ -62,10 +62,14 @@ _BYTES = array("i").itemsize
 
 
 class PromptLookup:
-    """The tokens of one request so far, and the earlier place from which they go on alike."""
+    """The tokens of one request so far, and the earlier place from which they go on alike.
 
-    def __init__(self, tokens: Iterable[int]) -> None:
+    Tokens of `ends` are not guessed, because nothing of the answer follows.
+    """
+
+    def __init__(self, tokens: Iterable[int], ends: frozenset[int] = frozenset()) -> None:
         self.tokens = array("i", tokens)
+        self._ends = ends
         self._odds = Odds()
         self._place = -1  # after the occurrence that the text follows; -1 where it has to be searched
         self._length = 0  # of this occurrence
@@ -94,8 +98,9 @@ class PromptLookup:
             return []
         # A repetition that reached the end so far is guessed to continue.
         tokens, place, period = self.tokens, self._place, len(self.tokens) - self._place
+        following = (tokens[place + step % period] for step in range(most))
         # Negative numbers are placeholders of images, and cannot be tried.
-        return list(takewhile(lambda token: token >= 0, (tokens[place + step % period] for step in range(most))))
+        return list(takewhile(lambda token: token >= 0 and token not in self._ends, following))
 
     def expected(self, most: int) -> list[float]:
         """Return the tokens that a decode brings with 0 to `most` of these guesses."""

@@ -6,6 +6,7 @@ from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.decode import DecodeBatch, DecodePacker, Guesser
 from car_engine.batching.prefill import PrefillPlanner, PromptChunk, Round
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import Demand, SequenceTable
 
 # A change costs a few milliseconds: rare enough for throughput, frequent enough for readers.
@@ -60,14 +61,14 @@ class StepPlanner:
         *,
         step_target: float,
         idle_target: float,
-        pads: bool,
+        memory: Memory,
         batches_prompts: bool = True,
     ) -> None:
         self._costs = costs
         self._batch_tokens = batch_tokens
         self._turns = AdapterTurns()
-        self._packer = DecodePacker(costs, batch_tokens, pads=pads)
-        self._guesser = Guesser(costs, batch_tokens, step_target)
+        self._packer = DecodePacker(costs, batch_tokens, pads=memory.takes_back)
+        self._guesser = Guesser(costs, batch_tokens, step_target, memory.guesses)
         self._prefill = PrefillPlanner(
             costs,
             batch_tokens,

@@ -86,7 +86,9 @@ _STATE = binding.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 class LlamaContext:
     """A context of `sequences` streams; every precondition that would abort the process is checked here."""
 
-    def __init__(self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int) -> None:
+    def __init__(
+        self, model: LlamaModel, *, sequences: int, context_tokens: int, threads: int, rollback: int = 0
+    ) -> None:
         self.sequences = sequences
         sizes = BATCH_SIZES[model.computes_on].for_sequences(sequences)
         self.batch_tokens = sizes.call
@@ -97,6 +99,7 @@ class LlamaContext:
         params.n_threads = params.n_threads_batch = threads
         params.kv_unified = False
         params.swa_full = False
+        params.n_rs_seq = rollback
         params.type_k = params.type_v = _KV_TYPES[model.kv_type]
         params.flash_attn_type = _FLASH_ATTENTION_AUTO
         params.no_perf = True
@@ -109,10 +112,16 @@ class LlamaContext:
         self.context_tokens = cells if model.most_tokens is None else min(cells, model.most_tokens)
         self._row: Any = ctypes.c_float * int(binding.llama_vocab_n_tokens(model.vocab))  # the type of its logits
         self._width = int(binding.llama_model_n_embd_inp(model.handle))
-        self.memory = Memory(states=model.keeps_states, windows=model.keeps_windows)
+        self.memory = Memory(
+            states=model.keeps_states,
+            windows=model.keeps_windows,
+            # 0 if llama.cpp keeps no earlier states of this architecture.
+            rollback=int(binding.llama_n_rs_seq(self._context)),
+        )
         self._batch = BatchArrays(self.batch_tokens)
         self._outputs: frozenset[int] = frozenset()  # rows of the last decode with logits; empty if it failed
         self._copied_to: int | None = None  # the last target of `copy`, until a decode copies the cells
+        self._rolled_back: set[int] = set()  # sequences whose states went back since their last decode
 
     def __repr__(self) -> str:
         return f"<LlamaContext sequences={self.sequences} context_tokens={self.context_tokens}>"
@@ -128,6 +137,8 @@ class LlamaContext:
             raise ValueError(f"a batch has 1 to {self.batch_tokens} rows, not {len(tokens)}")
         batch = self._batch.fill(tokens, positions, numbers, outputs)
         code: int = binding.llama_decode(self._context, batch)
+        if self._rolled_back:
+            self._rolled_back.difference_update(numbers)
         if code == 0:
             self._settle(row for row, output in enumerate(outputs) if output)
         return code
@@ -185,8 +196,18 @@ class LlamaContext:
     def cut(self, number: int, start: int) -> None:
         """Remove a sequence's cells from position `start` on; with states all, or none."""
         self._check(number)
+        if self.memory.rollback and start and (rows := self.last_position(number) + 1 - start) > 0:
+            # llama.cpp takes any: beyond these rows, and a second time, its logits would be wrong.
+            if number in self._rolled_back or rows > self.memory.rollback:
+                raise RuntimeError(f"the states of sequence {number} cannot go back by {rows} rows now")
+            self._rolled_back.add(number)
+        self._remove(number, start)
+
+    def _remove(self, number: int, start: int) -> None:
         if not _seq_rm(self._memory, number, start, -1):
             raise RuntimeError(f"llama.cpp keeps the cells of sequence {number} from {start} on")
+        if start == 0:
+            self._rolled_back.discard(number)
 
     def last_position(self, number: int) -> int:
         """Return the last position of a sequence, -1 if it is empty."""
@@ -216,6 +237,9 @@ class LlamaContext:
         # Copying a part would abort the process. The positions are copied at once, the contents by the next decode.
         _seq_cp(self._memory, source, target, -1, -1)
         self._copied_to = target
+        # A copy forgets that the states of its source went back; a state that is saved does not.
+        if source in self._rolled_back and not self._restored(target, self._saved(source, _STATE), _STATE):
+            raise RuntimeError("llama.cpp refused the state of a sequence in its copy")
 
     @property
     def copying(self) -> bool:
@@ -277,7 +301,8 @@ class LlamaContext:
             self._flush_copy()
         if not self._restored(number, state, _STATE):
             return False
-        self.cut(number, tokens)
+        self._remove(number, tokens)
+        self._rolled_back.discard(number)
         if (last := self.last_position(number)) != tokens - 1:
             raise RuntimeError(f"sequence {number} ends at {last} where its state is that after {tokens} tokens")
         return True

@@ -282,7 +282,7 @@ class RunningRequests:
         if not self._abilities.speculates or isinstance(running, RunningDecision):
             return
         if not (running.sampler.bound or running.reproducible):
-            sequence.lookup = PromptLookup(tokens)
+            sequence.lookup = PromptLookup(tokens, self._tokens.ends)
 
     def _hold(self, sequence: Sequence, running: Running) -> None:
         """Keep what comes after a decision's prefix from others: it makes place for the next tail."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from benchmarks.simulation import Machine
 from car_engine.batching.planner import Step, StepPlanner
 from car_engine.batching.prefill import SMALLEST
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import SequenceTable, mean_cells
 from tests.engine.batching.plans import table_of
 
@@ -28,7 +29,7 @@ class Joined:
 def joined(machine: Machine, prompts: tuple[int, ...], *, decoders: int, target: float) -> Joined:
     """Return what prompts that join decoders see, and what the decoders see."""
     costs = machine.costs
-    planner = StepPlanner(costs, BATCH_TOKENS, step_target=target, idle_target=IDLE_TARGET_S, pads=True)
+    planner = StepPlanner(costs, BATCH_TOKENS, step_target=target, idle_target=IDLE_TARGET_S, memory=Memory())
     table = table_of(*[0] * decoders, *prompts, decoding=16)
     run = _Run(machine, table)
     waiting = set(range(decoders, decoders + len(prompts)))

@@ -3,6 +3,7 @@
 from car_base.ipc.types import NO_ADAPTERS
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import Step, StepPlanner
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import Demand, SequenceTable
 from tests.engine.fakes import begin
 
@@ -15,11 +16,14 @@ def costs_of(decode: dict[int, float] | None = None, prefill: float = 0.001) -> 
     return StepCosts(decode or {1: 0.010, 8: 0.024}, {1: prefill, 512: 512 * prefill})
 
 
+ATTENTION = Memory()
+
+
 def planner_of(
     costs: StepCosts | None = None,
     *,
     batch_tokens: int = 512,
-    pads: bool = True,
+    memory: Memory = ATTENTION,
     batches_prompts: bool = True,
 ) -> StepPlanner:
     return StepPlanner(
@@ -27,7 +31,7 @@ def planner_of(
         batch_tokens,
         step_target=STEP_TARGET_S,
         idle_target=IDLE_TARGET_S,
-        pads=pads,
+        memory=memory,
         batches_prompts=batches_prompts,
     )
 

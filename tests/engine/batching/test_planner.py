@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.planner import Step, StepPlanner
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import SequenceTable
 from tests.engine.batching.plans import (
     CONTEXT,
@@ -57,7 +58,7 @@ def test_a_full_sequence_in_one_hole_leaves_the_padding_of_another() -> None:
 
 
 def test_a_model_that_cannot_drop_a_tail_gets_no_padding() -> None:
-    assert padding(planner_of(pads=False).plan(table_of(0, None, 0), now=0.0)) == []
+    assert padding(planner_of(memory=Memory(states=True)).plan(table_of(0, None, 0), now=0.0)) == []
 
 
 def test_padding_does_not_outgrow_the_batch() -> None:
@@ -293,6 +294,6 @@ def test_neighbours_that_are_deep_in_their_prompts_count_with_their_depth() -> N
         costs.prefilled(16, 0.016 + 16 * 2000 * 5e-6, 2000)
     table = table_of(16, 2016)
     table.sequences[1].commit(2000)
-    planner = StepPlanner(costs, 512, step_target=0.05, idle_target=0.1, pads=True)
+    planner = StepPlanner(costs, 512, step_target=0.05, idle_target=0.1, memory=Memory())
     # Each alone would take 16 and 176 ms, both together 192, though the first one is at its start.
     assert chunks(planner.plan(table, now=0.0)) == [(0, 16)]

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from benchmarks.machines import MACHINES
 from benchmarks.simulation import Machine
 from car_base.ipc.frames import Halt, Park, Resume
-from car_engine.batching.costs import StepCosts
+from car_engine.batching.costs import MOST_GUESSED, StepCosts
 from car_engine.batching.decode import DecodeBatch, Guesser
 from car_engine.batching.guesses import PromptLookup
 from car_engine.batching.planner import StepPlanner
+from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import Sequence
 from tests.engine.batching.plans import table_of
 from tests.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command
@@ -41,6 +42,7 @@ def found(tokens: list[int], most: int) -> list[int]:
 
 
 CHEAP = StepCosts({1: 1.0, 64: 1.6})
+CELLS, STATES = Memory(), Memory(states=True, rollback=7)
 DEAR = StepCosts({1: 1.0, 64: 64.0})
 RISING = StepCosts({1: 1.0, 2: 1.2, 4: 1.5, 8: 2.2, 16: 3.2, 32: 5.0})
 
@@ -48,7 +50,7 @@ RISING = StepCosts({1: 1.0, 2: 1.2, 4: 1.5, 8: 2.2, 16: 3.2, 32: 5.0})
 def guess(sequences: list[Sequence], costs: StepCosts, room: int = 100, target: float = inf) -> int:
     """Set the guesses of the sequences of one decode, and return its rows for guesses of each."""
     batch = DecodeBatch(sequences, [])
-    Guesser(costs, 64, target).plan(batch, room + 2, costs.decode(len(sequences)))
+    Guesser(costs, 64, target, MOST_GUESSED).plan(batch, room + 2, costs.decode(len(sequences)))
     return batch.guessed
 
 
@@ -130,7 +132,7 @@ def test_the_decodes_of_a_step_with_guesses_take_at_most_its_target_together(cou
     # So dear are several sequences in one decode that each has its own.
     costs = StepCosts({1: 1.0, 2: 1.7, 16: 2.5, 32: 4.0})
     batches = [DecodeBatch([decoding(PromptLookup(PROMPT * 9), number)], []) for number in range(count)]
-    guesser = Guesser(costs, 64, target)
+    guesser = Guesser(costs, 64, target, MOST_GUESSED)
     for batch in batches:
         guesser.plan(batch, 100, count * costs.decode(1))
     seconds = [costs.decode(batch.rows) for batch in batches]
@@ -171,7 +173,7 @@ def goes_on(lookup: PromptLookup, tokens: int, *, right: bool = True) -> None:
 def test_the_first_decode_after_a_prompt_guesses_nothing_and_the_next_one_does() -> None:
     table = table_of(0, 100)
     costs = StepCosts({1: 0.010, 64: 0.016}, {1: 0.001, 512: 0.100})
-    planner = StepPlanner(costs, 512, step_target=0.050, idle_target=0.2, pads=True)
+    planner = StepPlanner(costs, 512, step_target=0.050, idle_target=0.2, memory=Memory())
     table.sequences[0].lookup = PromptLookup(PROMPT * 9)
     guessed: list[int | None] = []
     for turn in range(4):
@@ -210,14 +212,15 @@ def test_a_sequence_that_may_not_guess_keeps_the_others_from_it() -> None:
     assert guess(sequences, CHEAP) == 0
 
 
-def engine_of() -> FakeEngine:
-    context = FakeContext(4, context_tokens=256, batch_tokens=64, says=periodic)
+def engine_of(memory: Memory = CELLS) -> FakeEngine:
+    context = FakeContext(4, context_tokens=256, batch_tokens=64, says=periodic, memory=memory)
     return FakeEngine(context, speculates=True)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 5, 17, 100, 200])
-def test_the_answer_is_the_one_without_guesses(max_tokens: int) -> None:
-    engine = engine_of()
+@pytest.mark.parametrize("memory", [CELLS, STATES])
+def test_the_answer_is_the_one_without_guesses(max_tokens: int, memory: Memory) -> None:
+    engine = engine_of(memory)
     engine.turn(run_command(1, PROMPT, max_tokens, namespace="me"))
     engine.finish()
     assert engine.tokens(1) == answer(PROMPT, max_tokens)
@@ -240,6 +243,28 @@ def test_what_the_guesses_of_a_request_promise_does_not_depend_on_requests_befor
         after.finish()
     assert after.loop.counters["lookup_right"] > 100
     assert promised(after, 9) == promised(alone, 9)
+
+
+def test_states_that_go_back_by_some_rows_are_guessed_as_far_and_others_never() -> None:
+    steps = []
+    for rollback in (0, 1, 3, 7):
+        memory = Memory(states=True, rollback=rollback)
+        context = FakeContext(4, context_tokens=256, batch_tokens=64, says=periodic, memory=memory)
+        engine = FakeEngine(context, speculates=True, costs=StepCosts({1: 0.010, 64: 0.011}))
+        engine.turn(run_command(1, PROMPT, 200, namespace="me"))
+        engine.finish()
+        assert engine.tokens(1) == answer(PROMPT, 200)
+        assert max(len(batch.tokens) for batch in engine.context.batches[1:]) == 1 + rollback
+        steps.append(engine.loop.counters["decode_steps"])
+    assert steps[0] == 199
+    assert steps == sorted(steps, reverse=True)
+    assert steps[-1] < 50
+
+
+def test_a_token_that_ends_an_answer_is_not_guessed() -> None:
+    lookup = PromptLookup([5, 6, END_TOKEN, 7, 5, 6], ends=frozenset([END_TOKEN]))
+    assert lookup.guess(4) == []
+    assert PromptLookup([5, 6, END_TOKEN, 7, 5, 6]).guess(2) == [END_TOKEN, 7]
 
 
 def test_it_takes_fewer_steps() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from car_base.ipc.frames import Halt, Park, Resume, SpareMemory
+from car_base.ipc.model_sizes import MOST_ROLLBACK
 from car_engine.llama.context import LlamaContext
 from car_engine.llama.model import LlamaModel
 from car_engine.llama.tokens import Vocabulary
@@ -40,7 +41,7 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self._alone = alone
         self._seen = seen  # prompts and tokens that were not computed, over all histories
-        self._context = Recording(model, sequences=SEQUENCES)
+        self._context = Recording(model, sequences=SEQUENCES, rollback=MOST_ROLLBACK)
         self._vocabulary = vocabulary
         self._conversations = [words(120, 0)]
         self._places: dict[int, int] = {}  # the conversation of each request
@@ -51,7 +52,7 @@ class Histories(RuleBasedStateMachine):
     @initialize(tick=st.sampled_from([0.0005, 0.02]), room=st.sampled_from([0, 100_000, 10**9]))
     def begin(self, tick: float, room: int) -> None:
         """Start an engine that finds computing slow or fast, with room in host memory or without."""
-        self._engine = RealEngine(self._context, self._vocabulary, tick=tick, saved_bytes=room)
+        self._engine = RealEngine(self._context, self._vocabulary, tick=tick, saved_bytes=room, speculates=True)
 
     @property
     def _room(self) -> int:
@@ -174,6 +175,10 @@ def play(model: LlamaModel, histories: int) -> None:
     assert cached > 10 * prompts
 
 
-@pytest.mark.slow
 def test_prompts_that_go_on_warm_have_the_logits_that_they_have_cold(any_model: LlamaModel) -> None:
-    play(any_model, 60)
+    play(any_model, 10)
+
+
+@pytest.mark.slow
+def test_2000_histories_on_six_kinds_of_memory(any_model: LlamaModel) -> None:
+    play(any_model, 334)

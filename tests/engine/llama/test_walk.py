@@ -81,14 +81,12 @@ class RealEngine:
                 sampling=sampling,
                 images=AwaitedImages(lambda _: None, RowsAhead(lambda _: None, self._receive, 0)),
                 parking=ParkingLot(context, saved, moves),
-                abilities=DecodingAbilities(speculates and context.memory.takes_back),
+                abilities=DecodingAbilities(speculates and context.memory.guesses > 0),
                 clock=clock,
             ),
             texts=Texts(FakeEmbedder, clock),
             table=self.table,
-            planner=StepPlanner(
-                costs, context.batch_tokens, step_target=0.05, idle_target=0.2, pads=context.memory.takes_back
-            ),
+            planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, memory=context.memory),
             stepper=Stepper(context, costs, sampling, LabelReadout([]).of, lambda _: None, clock),
             threads=self.threads,
             send=self._receive,

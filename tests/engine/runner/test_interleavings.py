@@ -25,7 +25,13 @@ NAMESPACES = ("one", "one", "two", None)
 TICKS = st.sampled_from([0.0001, 0.005, 0.05])
 Event = tuple[str, int, int]
 CELLS = Memory()
-MEMORIES = (CELLS, Memory(states=True), Memory(windows=True), Memory(states=True, windows=True))
+MEMORIES = (
+    CELLS,
+    Memory(states=True),
+    Memory(states=True, rollback=3),
+    Memory(windows=True),
+    Memory(states=True, windows=True),
+)
 
 
 class Walk:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
 
+from car_engine.batching.costs import MOST_GUESSED
 from car_engine.batching.prefix import Checkpoint, Prefix, SavedPrefix
 from car_engine.batching.reuse.prefix_tree import PrefixTree
 from car_engine.batching.reuse.stored_prefix import StoredPrefix, in_files
@@ -15,11 +16,13 @@ Outside = TypeVar("Outside", SavedPrefix, StoredPrefix)
 class Memory(NamedTuple):
     """The memory of a model's sequences: cells alone, or also states, or windows that keep the last cells.
 
-    Cells alone are cut after any token. States and windows belong to one position.
+    Cells alone are cut after any token. States and windows belong to one position. `rollback` is the number of rows of
+    the last decode by which states go back, once until the next decode.
     """
 
     states: bool = False
     windows: bool = False
+    rollback: int = 0
 
     @property
     def cuts_anywhere(self) -> bool:
@@ -28,8 +31,13 @@ class Memory(NamedTuple):
 
     @property
     def takes_back(self) -> bool:
-        """Whether the rows of the last decode can be removed."""
+        """Whether all rows of the last decode can be removed."""
         return not self.states
+
+    @property
+    def guesses(self) -> int:
+        """The most rows of guesses of a decode that can be removed."""
+        return self.rollback if self.states else MOST_GUESSED
 
 
 class Mark(NamedTuple):
