@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = ("--capacity", "4")
 NOBODY = 65534
-RESTARTS = 8
+RESTARTS = 4
 
 
 @pytest.fixture
