@@ -1,4 +1,4 @@
-"""The programs of docs/reference/write-a-client.md, as they stand on the page, with the tool chains of this machine."""
+"""The programs of docs/reference/write-a-client.md, with the tool chains of this machine."""
 
 import os
 import re
@@ -37,9 +37,9 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         yield daemon.ready()
 
 
-def program(language: str) -> str:
-    """Return the page's program in a language."""
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+def shell_program() -> str:
+    """Return the page's program."""
+    (found,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
     return str(found)
 
 
@@ -70,7 +70,7 @@ def check(daemon: Daemon, *command: str | Path, path: str = "") -> None:
 def test_the_shell_program_prints_an_answer_and_an_error(daemon: Daemon, tmp_path: Path) -> None:
     needed("jq")
     script = tmp_path / "ask.sh"
-    script.write_text(program("bash"))
+    script.write_text(shell_program())
     netcat = tmp_path / "nc"
     netcat.write_text(NETCAT)
     netcat.chmod(netcat.stat().st_mode | stat.S_IXUSR)
@@ -78,8 +78,7 @@ def test_the_shell_program_prints_an_answer_and_an_error(daemon: Daemon, tmp_pat
 
 
 def test_the_go_program_prints_an_answer_and_an_error(daemon: Daemon, tmp_path: Path) -> None:
-    source = tmp_path / "ask.go"
-    source.write_text(program("go"))
+    source = ROOT / "examples" / "ask.go"
     binary = tmp_path / "ask"
     built = subprocess.run([needed("go"), "build", "-o", binary, source], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
@@ -90,7 +89,7 @@ def test_the_go_program_prints_an_answer_and_an_error(daemon: Daemon, tmp_path: 
 def test_the_rust_program_prints_an_answer_and_an_error(daemon: Daemon, tmp_path: Path) -> None:
     cargo = needed("cargo")
     (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "main.rs").write_text(program("rust"))
+    shutil.copy(ROOT / "examples" / "ask.rs", tmp_path / "src" / "main.rs")
     (tmp_path / "Cargo.toml").write_text(
         '[package]\nname = "ask"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nserde_json = "1"\n'
     )

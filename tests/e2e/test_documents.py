@@ -50,7 +50,7 @@ NOT_RUN = {
     ): "it changes the units and files of the user; tests/client/carctl has stand-ins",
 }
 # Drawings and outputs. Configurations are checked below, programs by tests/clients/test_write_a_client.py.
-NO_COMMANDS = ("text", "toml", "bash", "go", "rust")
+NO_COMMANDS = ("text", "toml", "bash")
 pytestmark = pytest.mark.slow
 # What commands read, by its name.
 FILES = {
