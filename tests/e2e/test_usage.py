@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,73 @@ def test_refusals_and_cancelled_requests_count_with_their_outcome(shared: Daemon
         total = usage(client, person="anna")["total"]
         assert (total["completed"], total["cancelled"], total["rejected"]) == (1, 1, 1)
         assert total["completion_tokens"] > 1
+
+
+def flood(daemon: Daemon, count: int, *, act: Callable[[], object] = lambda: None) -> Counter[str]:
+    """Send short requests of two people, with cancels among them and an act in their midst; count the outcomes."""
+    found = Counter[str]()
+    with daemon.connect() as client:
+        for first in range(0, count, 60):
+            ids = []
+            for number in range(first, min(first + 60, count)):
+                params = {"prompt": f"{CANARY} {number % 7}", "max_tokens": 1 + number % 5}
+                who = {"person": ("anna", "bob")[number % 2], "client": f"app {number % 3}"}
+                ids.append(client.send("infer", params | who))
+            for each in ids[::8]:
+                client.notify("$/cancelRequest", {"id": each})
+            if first == count // 120 * 60:
+                act()
+            for each in ids:
+                answer = client.response(each)
+                outcome = "completed" if "result" in answer else "cancelled"
+                assert outcome == "completed" or answer["error"]["code"] == -32800, answer
+                found[outcome] += 1
+                for name in ("prompt_tokens", "completion_tokens") if "result" in answer else ():
+                    found[name] += answer["result"]["usage"][name]
+    return found
+
+
+def wait_for_counters(client: RawClient, expected: tuple[int, int]) -> None:
+    """Return once the engine's own counters are so: they come with its heartbeat."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        engine = client.result("daemon/status")["models"][0]["engines"][0]
+        if (found := (engine["computed_tokens"], engine["sampled_tokens"])) == expected:
+            return
+        assert time.monotonic() < deadline, (found, expected)
+        time.sleep(0.05)  # nothing announces a heartbeat
+
+
+@pytest.mark.slow
+def test_some_thousand_requests_count_what_engines_and_answers_say_over_deaths_and_a_restart(
+    start: Callable[..., Daemon], folder: Path
+) -> None:
+    flags = ("--capacity", "4", *configured(folder, PEOPLE))
+    daemon = start(*flags)
+    with daemon.connect() as client:
+        found = flood(daemon, 1500)
+        total = usage(client)["total"]
+        wait_for_counters(client, (total["computed_tokens"], total["completion_tokens"]))
+        assert {name: total[name] for name in ("completed", "cancelled")} == {
+            name: found[name] for name in ("completed", "cancelled")
+        }
+        assert total["completion_tokens"] >= found["completion_tokens"]
+        assert total["prompt_tokens"] >= found["prompt_tokens"]
+        assert "failed" not in total
+        found += flood(daemon, 600, act=daemon.engine().kill)
+    assert daemon.stop() == 0
+    again = start(*flags)
+    with again.connect() as client:
+        before = usage(client)["total"]
+        found += flood(again, 600)
+        total = usage(client)["total"]
+        more = [total[name] - before[name] for name in ("computed_tokens", "completion_tokens")]
+        wait_for_counters(client, (more[0], more[1]))
+        assert total["completed"] + total["cancelled"] == found["completed"] + found["cancelled"] == 2700
+        assert total["completed"] == found["completed"]
+        rows = usage(client, by=["person", "app"])["rows"]
+        assert sum(row["completed"] for row in rows) == found["completed"]
+        assert len(rows) == 6
 
 
 def written(folder: Path) -> int:

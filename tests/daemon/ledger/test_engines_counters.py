@@ -281,19 +281,10 @@ def check(world: World, requests: int) -> Amounts:
     return total
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 async def test_a_mixed_load_counts_what_the_engines_count_to_the_token(seed: int) -> None:
     world = World(seed)
     total = check(world, 400)
     assert world.engines > 2
     assert min(total.completed, total.failed, total.cancelled, total.rejected) > 0
     assert min(total.cached_tokens, total.decisions, total.texts, total.waited_s) > 0
-
-
-@pytest.mark.slow
-async def test_as_many_requests_as_a_busy_hour_has_count_what_the_engines_count_to_the_token() -> None:
-    # Ten a second.
-    world = World(99)
-    total = check(world, 36_000)
-    assert world.engines > 100
-    assert total.completion_tokens > 90_000
