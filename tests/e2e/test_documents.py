@@ -27,7 +27,6 @@ NOT_RUN = {
     ("cluster.md", "pip install 'card-daemon[daemon,cluster,hub]'\nray get"): "it needs Ray; test_ray.py has a cluster",
     ("cluster.md", "pip install 'card-daemon[daemon,cluster,hub]'\ncarctl cluster join"): "it needs Ray likewise",
     ("decide.md", "from openai"): "it needs the door on that port; tests/door/test_decision_clients.py has this client",
-    ("debugging.md", "import asyncio"): "a daemon that serves until it is ended",
     ("http.md", "carctl http enable"): "it changes the units of the user; tests/client/carctl/http has stand-ins",
     ("http.md", "pip install 'card-daemon[http]'"): "it installs the door, which serves until it is ended",
     ("http.md", "pip install 'card-daemon[lan]'"): "it changes the units of the user; test_enable.py has stand-ins",
