@@ -1,22 +1,26 @@
 """Prompt tokens that a daemon computes of the tokens that are new, in conversations that go on, branch and share.
 
 `python -m benchmarks.histories [MODEL...]` prints a line a scenario for each model file; without one for small random
-models of each kind of memory. A token is new if no earlier prompt or answer begins with the tokens up to it. Counts do
-not depend on how busy the machine is.
+models of each kind of memory. With LLAMA_SERVER a line of llama-server's follows each. A token is new if no earlier
+prompt or answer begins with the tokens up to it. Counts do not depend on how busy the machine is.
 """
 
 import asyncio
+import json
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
+import urllib.request
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import uvloop
 
 from benchmarks.report import Report
 from benchmarks.targets.card import serving
+from benchmarks.targets.llama_server import found_llama_servers
 from car_client import AsyncClient
+from car_client.carctl.bench.completions import COMPLETION
 from tools.random_model import generate
 from tools.random_models.hybrid import generate_delta_net, generate_mamba2_hybrid, generate_short_convolution
 from tools.random_models.recurrent import generate_recurrent
@@ -34,29 +38,95 @@ KINDS: dict[str, Callable[[Path], None]] = {
 }
 
 
-class Totals:
-    """The prompts of one scenario: what was asked, what was new, what was computed."""
+class Answered(NamedTuple):
+    """An answer, and how many tokens of its prompt were computed."""
+
+    text: str
+    tokens: list[int]
+    computed: int
+
+
+class Server(Protocol):
+    """What reads the prompts: a daemon, or llama-server."""
+
+    async def prompt(self, messages: list[Message]) -> list[int]:
+        """Return the tokens of a prompt."""
+        ...
+
+    async def answer(self, messages: list[Message], prompt: list[int], answer_tokens: int) -> Answered:
+        """Return the greedy answer of so many tokens."""
+        ...
+
+
+class Card:
+    """A daemon."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
+
+    async def prompt(self, messages: list[Message]) -> list[int]:
+        """Return the tokens of a prompt."""
+        return await self._client.tokenize(messages=messages)
+
+    async def answer(self, messages: list[Message], prompt: list[int], answer_tokens: int) -> Answered:
+        """Return the greedy answer of so many tokens."""
+        options: dict[str, Any] = {"max_tokens": answer_tokens, "temperature": 0, "ignore_eos": True}
+        answer = await self._client.infer(messages=messages, return_tokens=True, **options)
+        computed = answer.usage.prompt_tokens - answer.usage.cached_tokens
+        return Answered(answer.text, list(answer.tokens or ()), computed)
+
+
+class Slots:
+    """llama-server, at the URL of its completions."""
+
+    def __init__(self, completions: str) -> None:
+        self._url = completions.removesuffix(COMPLETION)
+
+    async def prompt(self, messages: list[Message]) -> list[int]:
+        """Return the tokens of a prompt."""
+        text = (await self._post("apply-template", messages=messages))["prompt"]
+        tokens: list[int] = (await self._post("tokenize", content=text, add_special=True))["tokens"]
+        return tokens
+
+    async def answer(self, messages: list[Message], prompt: list[int], answer_tokens: int) -> Answered:
+        """Return the greedy answer of so many tokens."""
+        options = {"n_predict": answer_tokens, "temperature": 0, "ignore_eos": True, "return_tokens": True}
+        answer = await self._post("completion", prompt=prompt, **options)
+        return Answered(answer["content"], answer["tokens"], answer["timings"]["prompt_n"])
+
+    async def _post(self, path: str, **body: Any) -> Any:
+        request = urllib.request.Request(f"{self._url}/{path}", json.dumps(body).encode())
+        request.add_header("Content-Type", "application/json")
+
+        def read() -> Any:
+            with urllib.request.urlopen(request) as reply:
+                return json.load(reply)
+
+        return await asyncio.to_thread(read)
+
+
+class Totals:
+    """The prompts of one scenario: what was asked, what was new, what was computed."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
         self._known: list[list[int]] = []
         self.requests = self.tokens = self.new = self.computed = 0
 
     async def ask(self, messages: list[Message], answer_tokens: int = 24) -> Message:
         """Return the model's next message."""
-        prompt = await self._client.tokenize(messages=messages)
+        prompt = await self._server.prompt(messages)
         self.new += len(prompt) - max((common(prompt, known) for known in self._known), default=0)
         self._known.append(prompt)
-        options: dict[str, Any] = {"max_tokens": answer_tokens, "temperature": 0, "ignore_eos": True}
-        answer = await self._client.infer(messages=messages, return_tokens=True, **options)
-        self._known.append([*prompt, *(answer.tokens or ())])
+        answer = await self._server.answer(messages, prompt, answer_tokens)
+        self._known.append([*prompt, *answer.tokens])
         self.requests += 1
-        self.tokens += answer.usage.prompt_tokens
-        self.computed += answer.usage.prompt_tokens - answer.usage.cached_tokens
+        self.tokens += len(prompt)
+        self.computed += answer.computed
         return {"role": "assistant", "content": answer.text}
 
 
-Scenario = Callable[[Totals], Awaitable[None]]
+Scenario = Callable[[Totals], Coroutine[Any, Any, None]]
 
 
 def common(one: list[int], other: list[int]) -> int:
@@ -150,9 +220,9 @@ SCENARIOS: dict[str, tuple[int, Scenario]] = {
 
 
 async def measured(socket: Path, scenario: Scenario) -> Totals:
-    """Return the totals of a scenario."""
+    """Return the totals of a scenario through a daemon."""
     async with AsyncClient(socket) as client:
-        totals = Totals(client)
+        totals = Totals(Card(client))
         await scenario(totals)
         return totals
 
@@ -166,6 +236,12 @@ def measure(report: Report, name: str, model: Path) -> None:
         verdict = "holds" if totals.computed <= bound else "MISSED"
         figures = f"{totals.computed} computed of {totals.tokens}, {totals.new} new, at most {bound:.0f}: {verdict}"
         report.say(f"{name}: {what}: {figures}; ratio", totals.computed / totals.new)
+        for server in found_llama_servers(("split",)):
+            with server.serving(str(model), sequences, CONTEXT_TOKENS) as url:
+                totals = Totals(Slots(url))
+                uvloop.run(scenario(totals))
+            figures = f"{totals.computed} computed of {totals.tokens}, {totals.new} new"
+            report.say(f"{name}: {what}, {server.name}: {figures}; ratio", totals.computed / totals.new)
 
 
 def main() -> None:
