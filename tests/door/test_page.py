@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +342,24 @@ async def test_a_person_changes_no_models_by_key_or_by_session(
         cold = json.dumps({"model": "guide"}).encode()
         assert (await door.request("POST", "/api/generate", cold, headers, unix=False)).status == 200
     assert not [call for call in fake.calls if call.method in ("models/load", "models/unload")]
+
+
+async def test_a_person_gets_its_own_usage_the_users_own_key_all_and_an_apps_key_none(
+    folder: Path, fake: FakeDaemon
+) -> None:
+    fake.answers["daemon/usage"] = {"since": "2026-01-01", "until": "2026-01-30", "total": {}, "rows": []}
+    secret, config = "card-" + "p" * 20, folder / "card.toml"
+    config.write_text(f'[people.ada]\nkey = "{digest_of(secret)}"\n')
+    app, own = (add_key(folder / "http-keys", name).secret for name in ("app", "default"))
+    async with OfflineDoor(fake.path, folder / "http-keys") as door:
+
+        def asked(key: str, path: str = "/card/usage") -> Coroutine[Any, Any, Answer]:
+            return door.request("GET", path, b"", {"host": HOST, "authorization": f"Bearer {key}"}, unix=False)
+
+        refused = await asked(app)
+        assert (refused.status, refused.json["error"]["code"], fake.calls) == (403, "not_permitted", [])
+        answer = await asked(secret, "/card/usage?by=app&since=2026-01-02")
+        assert answer.json["until"] == "2026-01-30"
+        assert fake.params("daemon/usage") == {"by": ["app"], "since": "2026-01-02", "person": "ada"}
+        assert (await asked(own)).status == 200
+    assert b"person" not in fake.calls[-1].params

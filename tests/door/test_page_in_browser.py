@@ -219,6 +219,30 @@ def scripted_page(page: Any, fake: FakeDaemon, folder: Path) -> Iterator[tuple[A
         page.close()
 
 
+def test_usage_is_shown_by_day_and_by_app(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
+    page, door, fake = scripted_page
+    row = {
+        "completed": 3,
+        "failed": 1,
+        "computed_tokens": 1200,
+        "completion_tokens": 34,
+        "app": ATTACK,
+        "day": "2026-01-30",
+    }
+    fake.answers["daemon/usage"] = {"since": "2026-01-01", "until": "2026-01-30", "total": row, "rows": [row]}
+    enter(page, door, "usage")
+    shows(page, "#usage-rows tr", "2026-01-30")
+    page.focus("#usage-by")
+    page.keyboard.type("app")
+    shows(page, "#usage-rows th", ATTACK)
+    assert fake.params("daemon/usage")["by"] == ["app"]
+    cells = page.locator("#usage-rows tr").first.locator("td").all_text_contents()
+    assert cells[:3] == ["4", "0", "1,234"]
+    assert page.locator("#usage-rows meter").get_attribute("max") == "1234"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.title() == "card"
+
+
 def test_a_lost_daemon_is_named_and_its_return_seen(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
     page, door, fake = scripted_page
     enter(page, door)
@@ -273,7 +297,7 @@ def test_the_stream_stops_while_the_page_is_hidden(scripted_page: tuple[Any, Doo
 
 
 @pytest.mark.skipif(not find_spec("axe_playwright_python"), reason="needs axe-playwright-python")
-@pytest.mark.parametrize("view", ["now", "models", "talk"])
+@pytest.mark.parametrize("view", ["now", "models", "usage", "talk"])
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_axe_finds_nothing_serious(page: Any, door: DoorProcess, view: str, scheme: str) -> None:
     from axe_playwright_python.sync_playwright import Axe

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from car_client.door import sessions
+from car_client.door.keys import DEFAULT_NAME
 from car_http import page
 from car_http.endpoints import ollama, system
 from car_http.endpoints.context import DoorContext, Endpoint
@@ -15,6 +16,7 @@ from car_http.exchange import Exchange
 from car_http.feeds import STATUS
 from car_http.guard import shows_page
 from car_http.page_view import viewer_of
+from car_http.problems import Problem
 
 _HTML = page.KINDS["index.html"]
 
@@ -45,6 +47,19 @@ async def sign_out(door: DoorContext, exchange: Exchange, nothing: None) -> None
 async def events(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /card/events` with the status as the viewer may see it, again and again."""
     await system.stream(door, exchange, STATUS, partial(door.views.event, viewer=viewer_of(exchange.key)))
+
+
+async def usage(door: DoorContext, exchange: Exchange, nothing: None) -> None:
+    """Answer `GET /card/usage` with the ledger's rows: a person's own, for the user's own key those of all."""
+    key = exchange.key
+    if key is not None and key.person is None and key.name != DEFAULT_NAME:
+        # To the daemon its requests are the door's user's, whose rows have those of other keys.
+        raise Problem(403, "not_permitted", "an app's key reads no usage: people read their own, `carctl usage` all")
+    params = {"by": [exchange.query("by") or "day"], "since": exchange.query("since")}
+    if key is not None and key.person is not None:
+        params["person"] = key.person
+    given = {name: value for name, value in params.items() if value is not None}
+    await exchange.respond(bytes(await door.pool.result("daemon/usage", given)), headers=system.NO_STORE)
 
 
 def _cookie(exchange: Exchange, value: str) -> Mapping[str, str]:

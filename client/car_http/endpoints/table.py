@@ -132,6 +132,7 @@ _PAGE = [
     _post("/card/session", page.SignIn, page.sign_in),
     Endpoint("DELETE", "/card/session", page.sign_out, local=True),
     _get("/card/events", page.events, SSE),
+    _get("/card/usage", page.usage, queries=("by", "since")),
     *page.FILES,
 ]
 # Without `/v1` llama-server has a form of its own, beside OpenAI's.

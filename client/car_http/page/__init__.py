@@ -8,7 +8,8 @@ KINDS = {
     "page.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
     **dict.fromkeys(
-        ("page.js", "elements.js", "events.js", "models.js", "now.js", "talk.js"), "text/javascript; charset=utf-8"
+        ("page.js", "elements.js", "events.js", "models.js", "now.js", "talk.js", "usage.js"),
+        "text/javascript; charset=utf-8",
     ),
 }
 # Paths of the files that the page takes; they show nothing of the user.

@@ -5,8 +5,9 @@ import { call, events } from "./events.js";
 import * as models from "./models.js";
 import * as now from "./now.js";
 import * as talk from "./talk.js";
+import * as usage from "./usage.js";
 
-const VIEWS = { now, models, talk };
+const VIEWS = { now, models, usage, talk };
 const AGAIN_MS = 1000; // after a lost door or daemon
 let newest = null;
 let looking = null; // ends the stream
@@ -98,6 +99,7 @@ document.addEventListener("visibilitychange", () => {
 });
 
 talk.begin();
+usage.begin();
 route();
 // The link of `carctl page` has the key behind #, which a browser sends to no server.
 const link = new URLSearchParams(location.hash.slice(1)).get("key");
