@@ -191,7 +191,8 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
         yield PathRule(load.cells, READ)
     if _uses_gpu(load):
         yield PathRule("/dev", USE_DEVICE)
-        yield PathRule("/proc/self", READ | Access.WRITE_FILE)
+        # CUDA's driver opens the names of its threads as if they were new, and finds no GPU if it may not.
+        yield PathRule("/proc/self", REWRITE | Access.READ_DIR)
         home = env.get("HOME") or "/"
         for folder in (*(f"{home}/{each}" for each in _DRIVER_CACHES), env.get("CUDA_CACHE_PATH", "")):
             if folder:

@@ -143,9 +143,8 @@ async def test_with_the_cuts_of_llama_server_its_probabilities_are_met_to_seven_
 ) -> None:
     with loaded(copies[family]) as model, closing(OneSlot(model)) as slot:
         fake.answers["decide"] = slot.decide
-        for case in VECTORS[family]["cases"]:
-            if case["name"] == TOKENS_IN_TEXT:
-                continue
+        # They have every type of question; the daemon's prompts of all cases are compared below.
+        for case in VECTORS[family]["cases"][:2]:
             found = (await offline.post("/v1/systemone", case["request"])).json["answers"]
             for name, answer in case["response"]["answers"].items():
                 assert distribution(found[name]) == pytest.approx(distribution(answer), abs=1e-6), (case["name"], name)

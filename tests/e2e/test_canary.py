@@ -160,7 +160,8 @@ def test_no_log_and_no_process_shows_what_clients_say_however_their_requests_end
         client.notify("$/cancelRequest", {"id": cancelled})
         assert client.response(cancelled)["error"]["data"]["reason"] == "cancelled"
         burst = [client.send("infer", endless(max_tokens=5), f"{CANARY}-burst-{number}") for number in range(20)]
-        assert any("error" in client.response(request) for request in burst)
+        # Each is answered, so that the queue has room for what follows.
+        assert any(["error" in client.response(request) for request in burst])  # noqa: C419
         lose_the_engine(shared, client)
         client.result("infer", {"prompt": CANARY, "max_tokens": 2})
         for process in (psutil.Process(shared.process.pid), shared.engine()):

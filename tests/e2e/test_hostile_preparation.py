@@ -27,6 +27,8 @@ from tools.random_models.projector import generate_projector
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 TRICKS, NUMBER_OF_TRICKS = one_for_all()
+# The first 20 are loops, each of which ends at the same limit of CPU time.
+PLAYED = [*range(0, 20, 5), *range(20, NUMBER_OF_TRICKS)]
 # They explode when they are compiled, or do not compile.
 AT_THE_LOAD = list(TEMPLATES.values())[NUMBER_OF_TRICKS - 5 : -5]
 GRAMMARS: list[Json] = [
@@ -159,12 +161,12 @@ def outcomes(client: RawClient, requests: Sequence[Json]) -> list[str]:
 @pytest.mark.timeout(400)
 def test_hostile_templates_cost_their_own_requests_alone(daemon: Daemon) -> None:
     with beside_a_stream(daemon) as client:
-        ends = outcomes(client, [{"messages": conversation(str(trick))} for trick in range(NUMBER_OF_TRICKS)])
+        ends = outcomes(client, [{"messages": conversation(str(trick))} for trick in PLAYED])
         loads = []
         for number in range(len(AT_THE_LOAD)):
             loads += outcomes(client, [{"model": f"t{number}", "messages": conversation("Hi")}])
             client.result("models/unload", {"model": f"t{number}"})
-    assert len(ends + loads) == 60
+    assert len(ends + loads) == 44
     assert set(ends + loads) <= REASONS | {"answered"}
     # Those that write what strangers may not see write the rest of their text.
     assert ends.count("answered") < 20

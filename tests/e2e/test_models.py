@@ -296,10 +296,10 @@ def test_a_large_model_reports_progress_at_least_five_times_and_its_request_can_
         assert client.response(request)["result"]["state"] == "ready"
 
 
-def test_twenty_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder: Path) -> None:
+def test_eight_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder: Path) -> None:
     with serving(folder, "ab") as daemon, daemon.connect() as client:
         process = psutil.Process(daemon.process.pid)
-        for round_number in range(21):
+        for round_number in range(9):
             assert client.result("models/load", {"model": "b"})["state"] == "ready"
             client.result("infer", short("b"))
             assert client.result("models/unload", {"model": "b"})["state"] == "unloaded"

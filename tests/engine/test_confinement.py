@@ -92,6 +92,7 @@ attempts = {
     "rename": lambda: os.rename(another, another + "-renamed"),
     "length": lambda: os.truncate(another, 1 << 20),
     "new folder": lambda: os.mkdir(another + "-folder"),
+    "name of a thread": lambda: open(f"/proc/self/task/{threading.get_native_id()}/comm", "wb").close(),
     "fork": fork,
     "execute": lambda: os.execv("/bin/true", ["true"]),
     **{name: lambda number=number: call(number) for name, number in numbers.items()},
@@ -360,6 +361,12 @@ def test_an_engine_on_a_gpu_connects_while_its_file_is_read_where_mps_serves_its
         **dict.fromkeys(THREADS, 1),
         "loader": 0,
     }
+
+
+@needs_landlock
+def test_an_engine_on_a_gpu_opens_the_names_of_its_threads_anew_as_cudas_driver_does(tmp_path: Path) -> None:
+    named = Probed(tmp_path, ON_GPU, "name of a thread").results
+    assert [named[thread]["name of a thread"] for thread in THREADS] == [0] * 4
 
 
 LIMITED = """

@@ -13,7 +13,7 @@ from car_base.host.devices import Device
 from car_client import AsyncClient, ModelUnavailable
 from car_protocol.status import EngineStatus
 from tools.gpu.hog import device_memory, memory_taken
-from tools.gpu.served import LAYERS, Served, answer, engine, prompts
+from tools.gpu.served import LAYERS, Served, answer, engine, prompts, running_answers
 from tools.gpu.verdicts import Verdict, freed, memory
 
 _STREAMS = 8
@@ -50,10 +50,7 @@ def killed_under_load(served: Served) -> list[Verdict]:
 async def _killed(socket: Path) -> tuple[int, int]:
     """Kill the engine beneath running requests; returns how many of these ended, and the restarts."""
     async with AsyncClient(socket) as client:
-        streams = [asyncio.create_task(answer(client, prompt, _LONG)) for prompt in prompts(_STREAMS)]
-        while len((await client.status()).sequences) < _STREAMS:
-            if any(stream.done() for stream in streams):
-                raise RuntimeError(f"a request ended before all {_STREAMS} ran: {await asyncio.gather(*streams)}")
+        streams = await running_answers(client, _STREAMS, _LONG)
         pid = (await engine(client)).pid
         assert pid is not None, "the engine is on another machine"
         os.kill(pid, signal.SIGKILL)

@@ -83,6 +83,15 @@ async def answers(socket: Path, given: Sequence[list[int]], tokens: int, *, toge
         return [await answer(client, prompt, tokens) for prompt in given]
 
 
+async def running_answers(client: AsyncClient, count: int, tokens: int) -> list[asyncio.Task[Answer]]:
+    """Return the tasks of as many greedy answers once all of them run; raises RuntimeError if one ended before."""
+    streams = [asyncio.create_task(answer(client, prompt, tokens)) for prompt in prompts(count)]
+    while len((await client.status()).sequences) < count:
+        if any(stream.done() for stream in streams):
+            raise RuntimeError(f"a request ended before all {count} ran: {await asyncio.gather(*streams)}")
+    return streams
+
+
 async def engine(client: AsyncClient) -> EngineStatus:
     """Return the engine of the default model."""
     return (await client.status()).models[0].engines[0]

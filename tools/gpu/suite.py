@@ -13,6 +13,7 @@ from tools.gpu.build import Build
 from tools.gpu.correctness import Correctness, images
 from tools.gpu.failures import killed_under_load, memory_as_planned, out_of_memory
 from tools.gpu.hog import device_memory
+from tools.gpu.sandbox import sandboxed
 from tools.gpu.served import Served, environment
 from tools.gpu.speed import beside_llama_server, case_of, own_part_of_a_step
 from tools.gpu.verdicts import Verdict, passed, speed, table
@@ -82,6 +83,7 @@ def _named(model: str, verdicts: Callable[[Served], list[Verdict]], served: Serv
 
 
 _CHECKS: Mapping[str, Callable[[Served], list[Verdict]]] = {
+    "sandbox": sandboxed,
     "answers": lambda served: Correctness(served).verdicts(),
     "memory as planned": memory_as_planned,
     "out of memory": out_of_memory,

@@ -9,8 +9,9 @@ from car_protocol.answer import Logprob
 from car_protocol.models import DeviceStatus
 
 # Two backends add in other orders: where the likeliest tokens are nearly equal, either may win. In nats, of the
-# reference's own probabilities.
-GAP = 0.25
+# reference's own probabilities. Bare llama-server parted by up to 0.30 from the CPU with q4_0 on a GPU, card by up to
+# 0.38 (NOTES.md); a token of another sequence is none of the five likeliest, which counts as a thousand.
+GAP = 0.5
 # Of the planned bytes of a device.
 MEMORY_PART = 0.05
 # Of a device's memory, which other programs and the driver's caches change.

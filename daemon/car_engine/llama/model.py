@@ -134,7 +134,8 @@ class LlamaModel:
         if gpu_layers != 0 and not finds_gpus():
             # llama.cpp itself would silently use the CPU.
             remedy = "set it to 0, or install a GPU build and the GPU's driver"
-            raise OutOfReach(f"gpu_layers is set, and this llama.cpp finds 0 GPUs: {remedy}")
+            sandbox = 'if `card --check` finds a GPU, set sandbox = "off" and report it'
+            raise OutOfReach(f"gpu_layers is set, and this llama.cpp finds 0 GPUs: {remedy}; {sandbox}")
         params = binding.llama_model_default_params()
         params.n_gpu_layers = gpu_layers
         if placement is not None:

@@ -26,8 +26,9 @@ _PATHS = {
 # Kinds whose answer has one piece.
 _WHOLE = ("input", "state")
 _SAME_NAME = ("messages", "prompt", "input", "state", "model", "cache_prompt", "ignore_eos")
-# With its default samplers llama-server sorts the vocabulary before greedy sampling.
-_GREEDY = {"temperature": 0, "samplers": ["temperature"]}
+# The cheapest greedy sampling of llama-server: without top-k it computes the probabilities of the whole vocabulary, in
+# twice the time of its default samplers.
+_GREEDY = {"temperature": 0, "samplers": ["top_k"], "top_k": 1}
 _HTTP = "http://"
 _EVENTS, _JSON = "text/event-stream", "application/json"
 _NAMES = {_EVENTS: "a stream of events", _JSON: "JSON"}

@@ -48,6 +48,12 @@ def sent(path: str, options: dict[str, Any]) -> tuple[bytes, dict[str, Any], int
     return head, json.loads(content), len(content)
 
 
+def test_a_greedy_request_is_sent_with_the_samplers_that_cost_llama_server_least() -> None:
+    _, body, _ = sent("", {"temperature": 0})
+    assert (body["temperature"], body["samplers"], body["top_k"]) == (0, ["top_k"], 1)
+    assert not {"samplers", "top_k"} & sent("", {"temperature": 0.7})[1].keys()
+
+
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
 async def test_events_are_whole_however_they_come(size: int) -> None:
     lines = (
