@@ -70,8 +70,9 @@ class ModelEvents:
         """A request for a model was answered."""
         parts = self._dependents
         entry = parts.pool.accepted(model)
+        left_out = not parts.pool.is_configured(entry)
         parts.manager.eviction.used(entry)
-        if not parts.pool.is_configured(entry):
+        if left_out:
             parts.manager.unload(entry)
         parts.keep_alive.changed()
         parts.drain.changed()
