@@ -134,7 +134,7 @@ class Histories(RuleBasedStateMachine):
             if self._parked and self._room:
                 self.resume(0)
             self._turn()
-        self._seen[0] += len(self._context.answers)
+        self._seen[0] += len(self._prompts)
         self._seen[1] += int(self._engine.loop.counters["cached_tokens"])
         for pieces, logits in self._context.answers:
             self._alone.cut(0, 0)
