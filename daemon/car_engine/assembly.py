@@ -44,8 +44,7 @@ from car_engine.prompt.decisions import DecisionPreparer
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Jobs
 from car_engine.prompt.preparer import Preparer, TokenizerThread
-from car_engine.prompt.rerank_prompt import RerankPrompt
-from car_engine.prompt.text_inputs import TextInputs
+from car_engine.prompt.text_inputs import RerankPrompt, TextInputs
 from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import CheckedResults, Commands, EngineLoop
 from car_engine.runner.parking import ParkingLot

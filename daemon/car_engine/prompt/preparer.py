@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable, Collection
+from hashlib import blake2b
 from typing import NoReturn
 
+import msgspec
 from msgspec.structs import replace
 
 from car_base.host.event_log import named
 from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import (
+    Chat,
     Detokenize,
     Forget,
     FromEngine,
@@ -24,9 +27,9 @@ from car_base.ipc.frames import (
 )
 from car_base.ipc.ranges import line
 from car_base.ipc.refusal import Refusal
+from car_base.ipc.types import PART_BYTES
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
-from car_engine.prompt.chat_parts import digests
 from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decisions import DecisionPreparer
@@ -35,6 +38,20 @@ from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
 from car_engine.prompt.text_inputs import TextInputs
 from car_engine.prompt.vocabulary import FillTokens, PromptVocabulary
 from car_protocol.sampling import Sampling
+
+_NOTHING = bytes(PART_BYTES)
+
+
+def digests(chat: Chat | None) -> bytes:
+    """Return the digest of the tools, zeros without any, then of each message; empty for a text or tokens."""
+    if chat is None:
+        return b""
+    tools = _digest(chat.tools) if chat.tools else _NOTHING
+    return b"".join([tools, *map(_digest, chat.messages)])
+
+
+def _digest(part: object) -> bytes:
+    return blake2b(msgspec.msgpack.encode(part), digest_size=PART_BYTES).digest()
 
 
 class TokenizerThread:

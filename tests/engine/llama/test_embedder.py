@@ -18,7 +18,7 @@ from car_engine.llama.context import LlamaContext
 from car_engine.llama.embedder import PACKED_TEXTS, POOLINGS, Embedder, RowsContext, TextContext, pack
 from car_engine.llama.model import LlamaModel, ModelError
 from car_engine.llama.tokens import Vocabulary
-from car_engine.prompt.rerank_prompt import RerankPrompt
+from car_engine.prompt.text_inputs import RerankPrompt
 from tests.engine.llama.conftest import MakeContext, fill_weights, loaded
 from tools.random_model import generate
 from tools.random_models import embedding

@@ -8,7 +8,7 @@ import gguf
 import pytest
 
 from car_engine.llama.tokens import Vocabulary
-from car_engine.prompt.rerank_prompt import RerankPrompt
+from car_engine.prompt.text_inputs import RerankPrompt
 from tests.engine.llama.conftest import loaded
 from tools.random_models.embedding import generate_embedding
 from tools.random_models.llama import add_shape, tensors

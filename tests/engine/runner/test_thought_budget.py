@@ -9,8 +9,7 @@ from car_base.ipc.template_syntax import THINKING_TAGS
 from car_base.ipc.types import Tags, ToolStyle
 from car_engine.output.families import FAMILIES
 from car_engine.output.reader import OutputReader
-from car_engine.runner.generation import reader_of
-from car_engine.runner.thought_budget import ThoughtBudget, closing_text
+from car_engine.runner.generation import ThoughtBudget, closing_text, reader_of
 from tests.engine.fakes import PIECES, FakeContext, FakeEngine, FakeSampler, run_command, solo
 
 FREE = next([token] for token in range(1, 27) if 0 not in solo([token], 40))

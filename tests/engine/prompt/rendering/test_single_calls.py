@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_engine.prompt.rendering.single_calls import one_by_one
+from car_engine.prompt.rendering.writer import one_by_one
 from car_protocol.conversation import Message, ToolCall
 from tests.engine.prompt.chats import call, calls, result, user
 
