@@ -2,4 +2,4 @@
 
 PROTOCOL = "1"
 # The distribution's version, which pyproject.toml reads here, because importlib.metadata costs 12 ms at every start.
-__version__ = "0.2.0"
+__version__ = "0.3.0"

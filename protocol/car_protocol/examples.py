@@ -39,7 +39,7 @@ _CAPACITY = {
     "machine": {"limit": None, "in_use": 0},
     "generation": 2,
     "protocol": "1",
-    "version": "0.2.0",
+    "version": "0.3.0",
     "limits": {"max_frame_bytes": 8_388_608, "max_in_flight": 64, "queue_limit": 64},
 }
 _GUIDE = {
@@ -138,7 +138,7 @@ EXAMPLES: dict[str, Example] = {
     "daemon/status": Example(
         {},
         {
-            "version": "0.2.0",
+            "version": "0.3.0",
             "protocol": "1",
             "pid": 4711,
             "uptime_s": 4.2,

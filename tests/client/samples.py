@@ -123,7 +123,7 @@ def capacity(figure: int = 4, generation: int = 0) -> dict[str, Any]:
         "machine": {"limit": None, "in_use": 1},
         "generation": generation,
         "protocol": "1",
-        "version": "0.2.0",
+        "version": "0.3.0",
         "limits": msgspec.to_builtins(Limits()),
         "inputs": {
             "free_bytes": 2**33,
@@ -212,7 +212,7 @@ def status(socket: str) -> dict[str, Any]:
         "age_ms": 1200.0,
     }
     return {
-        "version": "0.2.0",
+        "version": "0.3.0",
         "protocol": "1",
         "pid": 4242,
         "uptime_s": 7380.0,

@@ -171,7 +171,7 @@ def test_a_pipe_gets_plain_lines(daemon: FakeDaemon) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
     shown = done.stdout.decode()
     for expected in (
-        "card 0.2.0 serving  up 2 h 03 min  ",
+        "card 0.3.0 serving  up 2 h 03 min  ",
         "model     guide  ready  4 at once (measured) of 2,048 tokens\n",
         "capacity  1 decode 3 free\n",
         "queue     2 of 64, oldest 12 ms\n",
@@ -241,7 +241,7 @@ def test_status_as_json_is_the_result_as_it_came(daemon: FakeDaemon) -> None:
     daemon.answers["daemon/status"]["something_new"] = True
     done = carctl("--socket", daemon.path, "status", "--json")
     assert msgspec.json.decode(done.stdout) == daemon.answers["daemon/status"]
-    assert done.stdout.startswith(b'{\n  "version": "0.2.0",\n')
+    assert done.stdout.startswith(b'{\n  "version": "0.3.0",\n')
 
 
 def test_watching_as_json_is_a_line_for_every_status_that_the_daemon_sends(daemon: FakeDaemon) -> None:

@@ -156,7 +156,7 @@ def test_a_low_or_narrow_terminal_still_shows_who_runs_and_the_keys(state: TopSt
     lines = drawn(view(state, busy(), width, height), width).splitlines()
     assert len(lines) == height
     assert max(map(len, lines)) <= width
-    assert lines[0].startswith("card 0.2.0 serving")
+    assert lines[0].startswith("card 0.3.0 serving")
     assert any(line.startswith("connection 5") and "5:5" in line for line in lines)
     assert lines[-1].startswith("q quit")
 
