@@ -201,7 +201,6 @@ async def test_a_number_of_answers_out_of_range_takes_no_memory(
         ("/batches", "throughput"),
         ("/v1/messages/batches", "throughput"),
         ("/v1/responses/resp_1", "answers are not stored"),
-        ("/api/pull", "carctl models pull"),
         ("/nothing", "GET /openapi.json"),
     ],
 )
