@@ -234,6 +234,20 @@ def test_a_server_that_cuts_its_answers_is_ended_once_it_has_given_them() -> Non
         assert said_by(user.port) == MINE
 
 
+def test_now_cuts_the_answers_of_a_server_that_holds_their_connections() -> None:
+    with user_with_models("twice") as user:
+        Path(f"{user.log}.hold").touch()
+        answers: list[Whole | None] = []
+        clients = [threading.Thread(target=lambda: answers.append(chat(user.port, "Hi"))) for _ in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        until(lambda: user.noted()["accepted"]["Hi"] == CLIENTS)
+        assert "LOUD: port" in user.adopt("--yes", "--now")
+        for client in clients:
+            client.join(HANG_S)
+        assert answers == [None] * CLIENTS
+
+
 def test_undo_leaves_every_file_and_setting_as_before_also_beside_changes_of_the_user() -> None:
     with user_with_models() as user:
         before = digest_of(user.home)

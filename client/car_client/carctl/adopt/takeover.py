@@ -54,6 +54,9 @@ class Takeover(Struct, frozen=True):
             if adoption.way is not None:
                 self._stop(adoption, pid, now=now)
             _wait_until(lambda: is_free(adoption.port), f"port {adoption.port} is taken by a program that starts anew")
+            if now and pid is not None:
+                # llama-server holds the connections of the answers that it cut until a second signal.
+                _end(pid)
             adoption.door = self.door.start(adoption.port)
             self.journal.write(adoption)
             _wait_until(lambda: self._door_answers(adoption), "the door does not answer")
@@ -120,8 +123,7 @@ class Takeover(Struct, frozen=True):
             self.steps.run(*adoption.way.stop)
         elif pid is not None:
             print(f"end process {pid}: {' '.join(adoption.way.start[:3])}")
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
+            _end(pid)
 
     def _wait_until_quiet(self, port: int) -> None:
         """Wait while the other server owes answers, because its end cuts them; raises NotAdopted."""
@@ -191,6 +193,11 @@ class Takeover(Struct, frozen=True):
         chats = [each for each in served if each["name"] in adoption.models and "chat" in each["can"]]
         least = min(chats, key=lambda each: each["size_bytes"] or 0, default=None)
         return proof(self.server, adoption.port, None if least is None else least["name"])
+
+
+def _end(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 def is_free(port: int) -> bool:

@@ -1,7 +1,8 @@
-"""A server at Ollama's port, as a program: `python stand_in.py PORT LOG [cut]`.
+"""A server at Ollama's port, as a program: `python stand_in.py PORT LOG [cut|twice]`.
 
 It answers a chat with ten lines that repeat the last message, and notes `accepted TEXT` and `answered TEXT` in LOG.
-Answers wait while `LOG.hold` exists. SIGTERM ends it once its answers are out, with `cut` at once as Ollama does.
+Answers wait while `LOG.hold` exists. SIGTERM ends it once its answers are out, with `cut` at once as Ollama does, with
+`twice` at the second signal as llama-server does.
 """
 
 import json
@@ -66,8 +67,11 @@ def main(port: str, log: str, *more: str) -> None:
     _Handler.log = Path(log)
     server = _Server(("127.0.0.1", int(port)), _Handler)
 
+    signals: list[int] = []
+
     def end(number: int, frame: object) -> None:
-        if "cut" in more:
+        signals.append(number)
+        if "cut" in more or ("twice" in more and len(signals) == 2):
             os._exit(0)
         threading.Thread(target=server.shutdown).start()
 
