@@ -9,6 +9,7 @@ from msgspec import Meta, Struct, field
 from car_protocol.conversation import Message, Messages, check_free_form
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES, GenerationOptions, Lora, Milliseconds, Priority
 from car_protocol.meta import Params, Tenant, check_tenant, note
+from car_protocol.params import reason_of
 
 MAX_QUESTIONS = 400
 MAX_OPTIONS = 255
@@ -116,8 +117,9 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
         try:
             return msgspec.convert(state, Messages)
         except msgspec.ValidationError as error:
-            reason, _, place = str(error).partition(" - at `$")
-            raise ValueError(f"`state{place.rstrip('`')}`: is no message: {reason}") from None
+            place = str(error).partition(" - at `$")[2].rstrip("`")
+            why = reason_of(str(error), Message, place.partition(".")[2])
+            raise ValueError(f"`state{place}`: is no message: {why}") from None
 
 
 class DecideParams(DecisionPrompt, frozen=True, kw_only=True):

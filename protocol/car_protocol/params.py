@@ -76,6 +76,11 @@ def decode_params(kind: type[T], text: bytes) -> T:
         raise _fault(kind, text, error) from error
 
 
+def reason_of(message: str, kind: Any, path: str) -> str:
+    """Return the reason in msgspec's message about the member of `kind` at a path, without the value that was sent."""
+    return with_choices(_AROUND.sub("", message), kind, path)
+
+
 def invalid_param(name: str) -> RpcError:
     """Return the error that names one member of params."""
     return RpcError("invalid_params", param=name[:_MAX_NAME])
@@ -91,7 +96,7 @@ def _fault(kind: type, text: bytes, error: Exception) -> RpcError:
         return RpcError("parse_error")
     message = str(error)
     place, member = _place(message)
-    why = with_choices(_AROUND.sub("", message), kind, place)[:_MAX_WHY]
+    why = reason_of(message, kind, place)[:_MAX_WHY]
     param = place if place and getattr(kind, "names_paths", False) else member
     return RpcError("invalid_params", param=param[:_MAX_NAME], why=why)
 

@@ -255,6 +255,7 @@ async def test_the_list_of_models_is_typesafes_too(offline: OfflineDoor) -> None
         ({"a": {"type": "score", "criteria": {"0": "x"}}}, ["body", "questions", "a", "criteria"]),
         ({"a": {"type": "score", "criteria": ["x", None]}}, ["body", "questions", "a", "criteria", 1]),
         ({"a": {"type": "box"}}, ["body", "questions", "a", "type"]),
+        *(({name: {"type": "box"}}, ["body", "questions", name, "type"]) for name in ("0", "", "a.b", 'a["0"]', "a\\")),
         ([], ["body", "questions"]),
     ],
 )
@@ -271,7 +272,7 @@ async def test_a_wrong_question_is_refused_with_its_path(
 @pytest.mark.parametrize(
     ("param", "place"),
     [
-        ("questions[1].options", ["body", "questions", "b", "criteria"]),
+        ("questions[1].options", ["body", "questions", "b.0", "criteria"]),
         ("questions[0].levels[2].label", ["body", "questions", "a", "criteria", 2, "label"]),
         ("questions[0].true", ["body", "questions", "a", "criteria", "true"]),
         ("state", ["body", "state"]),
@@ -281,7 +282,7 @@ async def test_the_daemons_refusal_names_the_members_that_were_sent(
     param: str, place: list[Any], offline: OfflineDoor, deciding: FakeDaemon
 ) -> None:
     deciding.first["decide"] = [RpcError("invalid_params", param=param, why="is wrong")]
-    found = await systemone(offline, questions={"a": NOUL["so"], "b": NOUL["so"]})
+    found = await systemone(offline, questions={"a": NOUL["so"], "b.0": NOUL["so"]})
     assert found.status == 422
     assert found.json["detail"][0]["loc"] == place
 

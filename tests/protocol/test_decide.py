@@ -72,6 +72,11 @@ def choice_of(count: int) -> dict[str, Any]:
         ({"questions": [PREDICATE | {"instructions": ""}]}, "questions[0].instructions", ["ask something"]),
         ({"questions": [PREDICATE | {"criteria": {}}]}, "questions[0]", ["`criteria`"]),
         ({"state": [{"role": "user", "content": 5}]}, "state[0].content", ["no message"]),
+        (
+            {"state": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "state[0].content[0].type",
+            ["no message: Invalid value: write text or image or audio"],
+        ),
         ({"priority": "urgent"}, "priority", ["latency_critical", "throughput"]),
         ({"timeout_ms": 0}, "timeout_ms", [">= 1"]),
         ({"reproducible": "yes"}, "reproducible", ["bool"]),

@@ -3,7 +3,7 @@
 import re
 import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,23 +46,28 @@ class Condition(NamedTuple):
     sign: str | None
     bound: float
 
-    def holds(self, question: Question, answer: QuestionAnswer) -> bool:
-        """Return whether the condition is true of its question; raises WrongUse."""
-        if self.sign is None and self.option is not None and isinstance(answer, ChoiceAnswer):
-            return _shown(answer.choice) == self.option
-        if self.sign is None:
-            raise WrongUse(f"--if {self.name}: compare it with a number, such as {self.name}>0.7")
-        return bool(_COMPARISONS[self.sign](self._figure(question, answer), self.bound))
-
-    def _figure(self, question: Question, answer: QuestionAnswer) -> float:
-        if isinstance(answer, PredicateAnswer):
-            return answer.probability
-        if isinstance(answer, ScoreAnswer) and self.option is None:
-            return answer.score
+    def of(self, question: Question) -> Callable[[QuestionAnswer], bool]:
+        """Return whether it holds of an answer to this question; raises WrongUse if the question has no such figure."""
         labels = list(_labels(question))
-        if self.option is None or self.option not in labels:
+        if self.option is not None and self.option not in labels:
+            raise WrongUse(f"--if: {self.name} has no option {self.option!r}: it has {', '.join(labels)}")
+        if self.sign is None:
+            if self.option is None or not isinstance(question, Choice):
+                raise WrongUse(f"--if {self.name}: compare it with a number, such as {self.name}>0.7")
+            return lambda answer: isinstance(answer, ChoiceAnswer) and _shown(answer.choice) == self.option
+        if self.option is None and isinstance(question, Choice):
             raise WrongUse(f"--if {self.name}: name one of its options, such as {self.name}={labels[0]}>0.7")
-        return answer.probabilities[labels.index(self.option)]
+        scored = self.option is None and isinstance(question, Score)
+        most = len(labels) - 1 if scored else 1
+        if self.bound > most:
+            raise WrongUse(f"--if {self.name}: it is between 0 and {most}: compare it with a number up to {most}")
+        compares, place = _COMPARISONS[self.sign], labels.index(self.option or labels[0])
+
+        def holds(answer: QuestionAnswer) -> bool:
+            figure = answer.score if scored and isinstance(answer, ScoreAnswer) else answer.probabilities[place]
+            return bool(compares(figure, self.bound))
+
+        return holds
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -95,13 +100,14 @@ def run(client: Client, options: Namespace) -> None:
     }
     given: DecideOptions = {**members, "reproducible": options.reproducible}  # type: ignore[typeddict-item]  # by name
     # Before the request, which takes time.
-    asked = None if options.condition is None else _asked(options.condition, questions)
+    place = None if options.condition is None else _asked(options.condition, questions)
+    holds = None if place is None else options.condition.of(questions[place])
     decision = client.decide(_state(options), questions, **given)
     if options.json:
         print(json_text(decision, sys.stdout))
     else:
         _print(questions, decision)
-    if asked is not None and not options.condition.holds(questions[asked], decision.answers[asked]):
+    if place is not None and holds is not None and not holds(decision.answers[place]):
         raise SystemExit(NOT_SO)
 
 

@@ -27,7 +27,9 @@ _OPENAI_KINDS = {
 }
 
 
-_STEP = re.compile(r"[.\[\]]+")
+# Of a path: an index, a name in quotes, or a name.
+_STEP = re.compile(r"""\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|([^.\[\]]+)""")
+_PLAIN = re.compile(r"[^.\[\]\"]+")
 
 
 class OpenAIFault(Struct, frozen=True):
@@ -128,10 +130,16 @@ def ollama_error(problem: Problem) -> OllamaError:
 def systemone_error(problem: Problem) -> SystemOneError:
     """Return an error as TypeSafe's clients read it."""
     if problem.status == 400:
-        path = [int(part) if part.isdigit() else part for part in _STEP.split(problem.param or "") if part]
+        steps = _STEP.findall(problem.param or "")
+        path = [int(index) if index else name or msgspec.json.decode(quoted) for index, quoted, name in steps]
         return SystemOneError([SystemOneFault(["body", *path], problem.message, problem.code)])
     kind = _OPENAI_KINDS.get(problem.status, _general(problem, "server_error"))
     return SystemOneError(SystemOneReason(kind, problem.message))
+
+
+def beneath(path: str, name: str) -> str:
+    """Return the path of a member that a client named; a name that would read as several steps is in quotes."""
+    return f"{path}.{name}" if _PLAIN.fullmatch(name) else f"{path}[{msgspec.json.encode(name).decode()}]"
 
 
 def _general(problem: Problem, of_server: str) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from car_http.dialects.common import Caller, caller_params, converted, given, image_data, packed
 from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_decision, paired
+from car_http.dialects.errors import beneath
 from car_http.problems import bad
 from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
 from car_protocol.meta import note
@@ -74,7 +75,7 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
     """Translate a request, whose form has `parts` beside it; raises Problem."""
     questions = {name: _question(name, each) for name, each in request.questions.items()}
     asked = [_asked(name, question) for name, question in questions.items()]
-    assets = {name: converted(each, Asset, f"assets.{name}") for name, each in (request.assets or {}).items()}
+    assets = {name: converted(each, Asset, beneath("assets", name)) for name, each in (request.assets or {}).items()}
     state = _state(request, _images(assets, parts))
     _refuse_images(request)
     params = given(state=state, questions=asked, model=request.model or None)
@@ -87,8 +88,8 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
 def _question(name: str, asked: Any) -> Any:
     # A box is a place in an image, which no model here can name.
     if isinstance(asked, dict) and asked.get("type") == "box":
-        raise bad(f"questions.{name}.type", "boxes are not offered: ask for a choice, a score or a noul")
-    return converted(asked, Question, f"questions.{name}")
+        raise bad(f"{beneath('questions', name)}.type", "boxes are not offered: ask for a choice, a score or a noul")
+    return converted(asked, Question, beneath("questions", name))
 
 
 def _asked(name: str, question: Question) -> dict[str, Any]:
@@ -101,7 +102,9 @@ def _asked(name: str, question: Question) -> dict[str, Any]:
             return {"type": "choice", "instructions": "", "options": options} | about
         case Score(criteria=levels):
             if None in levels:
-                raise bad(f"questions.{name}.criteria[{levels.index(None)}]", "a level is null: describe it")
+                raise bad(
+                    f"{beneath('questions', name)}.criteria[{levels.index(None)}]", "a level is null: describe it"
+                )
             return {"type": "score", "instructions": "", "levels": [{"label": level} for level in levels]} | about
 
 
@@ -117,7 +120,7 @@ def _named(names: Sequence[str], param: str) -> str:
     member, dot, rest = found[2].removeprefix(".").partition(".")
     head, bracket, index = member.partition("[")
     path = "".join((_MEMBERS.get(head, head), bracket, index, dot, rest))
-    return ".".join(filter(None, ("questions", names[int(found[1])], path)))
+    return ".".join(filter(None, (beneath("questions", names[int(found[1])]), path)))
 
 
 def _images(assets: Mapping[str, Asset], parts: Mapping[str, bytes]) -> dict[str, str]:
@@ -125,15 +128,15 @@ def _images(assets: Mapping[str, Asset], parts: Mapping[str, bytes]) -> dict[str
     found = {}
     for name, asset in assets.items():
         if asset.type not in (None, "image"):
-            raise bad(f"assets.{name}.type", "an asset is an image")
+            raise bad(f"{beneath('assets', name)}.type", "an asset is an image")
         if asset.part is not None:
             if asset.part not in parts:
-                raise bad(f"assets.{name}.part", "the form has no part of this name")
+                raise bad(f"{beneath('assets', name)}.part", "the form has no part of this name")
             found[name] = base64.b64encode(parts[asset.part]).decode()
         elif asset.data_base64 is not None:
             found[name] = asset.data_base64
         else:
-            raise bad(f"assets.{name}", "give `data_base64`, or `part` in a multipart form")
+            raise bad(beneath("assets", name), "give `data_base64`, or `part` in a multipart form")
     return found
 
 
@@ -212,7 +215,9 @@ def _placed(messages: list[dict[str, Any]], assets: Mapping[str, str]) -> list[d
         for message in messages
     ]
     if unused := assets.keys() - used:
-        raise bad(f"assets.{min(unused)}", "its placeholder stands nowhere in `state`: put it there, or leave it out")
+        raise bad(
+            beneath("assets", min(unused)), "its placeholder stands nowhere in `state`: put it there, or leave it out"
+        )
     return placed
 
 
@@ -221,7 +226,7 @@ def _refuse_images(request: SystemOneRequest) -> None:
     for name, question in request.questions.items():
         text = shown(question)
         if any(asset in text for asset in request.assets or {}):
-            raise bad(f"questions.{name}", "an image stands in a question: put its placeholder into `state`")
+            raise bad(beneath("questions", name), "an image stands in a question: put its placeholder into `state`")
 
 
 def _object(labels: Sequence[Labelled], found: Decision) -> dict[str, Any]:

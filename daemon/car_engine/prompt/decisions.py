@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from math import isfinite
 from typing import Any, NamedTuple
 
 from car_base.ipc.codec import packed_tokens
@@ -58,9 +59,10 @@ def way_of(value: Callable[[str], str | None], *, own_words: bool, chats: bool) 
         key = f"decision.temperature.{_TYPES[kind]}"
         text = value(f"{key}.{family.bucket(count)}") or value(key)
         try:
-            return None if text is None else max(float(text), _LEAST_TEMPERATURE)
+            found = None if text is None else float(text)
         except ValueError:
             return None
+        return None if found is None or not isfinite(found) else max(found, _LEAST_TEMPERATURE)
 
     return DecisionWay(family, temperature)
 

@@ -62,6 +62,7 @@ def test_json_is_the_result_itself(daemon: FakeDaemon) -> None:
         ("team=billing<0.5", False),
         ("urgency>=1.2", True),
         ("urgency=now>0.5", False),
+        ("angry=no<0.5", True),
     ],
 )
 def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, condition: str, holds: bool) -> None:
@@ -78,6 +79,9 @@ def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, cond
         (("x", *QUESTIONS, "--if", "calm>0.5"), "no question is named 'calm'"),
         (("x", *QUESTIONS, "--if", "angry"), "angry>0.7"),
         (("x", *QUESTIONS, "--if", "team>0.5"), "team=billing>0.7"),
+        (("x", *QUESTIONS, "--if", "team=biling"), "no option 'biling': it has billing, shipping"),
+        (("x", *QUESTIONS, "--if", "angry=no"), "angry>0.7"),
+        (("x", *QUESTIONS, "--if", "angry>70"), "between 0 and 1"),
         (("x", *QUESTIONS, "--if", ">"), "no condition"),
         (("x", *QUESTIONS, "--if", "a>1.2.3"), "no number"),
         (("-f", "/nonexistent/state.json", *QUESTIONS), "cannot be read"),
@@ -85,7 +89,7 @@ def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, cond
 )
 def test_wrong_use_says_what_to_write(daemon: FakeDaemon, arguments: tuple[str, ...], words: str) -> None:
     done = carctl("--socket", daemon.path, "decide", *arguments)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, b"")
     assert words in done.stderr.decode()
 
 

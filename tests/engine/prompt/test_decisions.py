@@ -204,8 +204,9 @@ def test_nimble_has_the_side_that_is_not_so_first() -> None:
     assert found.decision.questions[0].reverse
 
 
-def test_the_entrys_temperature_wins_over_the_files() -> None:
-    values = {"decision.temperature.choice": "0.85", "decision.temperature.noul": "x"}
+@pytest.mark.parametrize("text", ["x", "nan", "inf"])
+def test_the_entrys_temperature_wins_over_the_files(text: str) -> None:
+    values = {"decision.temperature.choice": "0.85", "decision.temperature.noul": text}
     found = prepared(TEAM, URGENT, ANGRY, family="openjev", values=values, temperatures={"choice": 3.0})
     assert found.decision is not None
     assert [form.temperature for form in found.decision.questions] == [3.0, 1.0, 1.0]
