@@ -61,7 +61,8 @@ def open_store(
     except OSError as error:
         send(Warned("cells.no_folder", {"folder": load.cells, "why": error.strerror, "do": "change cache_dir"}))
         return None
-    return CellStore(folder, found, put, lambda event, facts: send(Warned(event, facts)))
+    # As much as cells may take outside of the context, and the system takes it back first.
+    return CellStore(folder, found, put, lambda event, facts: send(Warned(event, facts)), load.saved_bytes)
 
 
 def _maker(load: Load, loaded: LoadedModel) -> Maker:

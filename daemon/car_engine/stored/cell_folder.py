@@ -1,8 +1,8 @@
 """One model's files of cells: the engine reads them, and has the daemon write and remove them."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +12,8 @@ from car_engine.batching.prefix import Prefix
 from car_engine.batching.reuse.stored_prefix import Contents, StoredPrefix, file_name
 from car_engine.stored.cell_file import Unusable, head_of, packed, read_contents, read_head
 from car_engine.stored.cell_writer import CellWriter
+
+_PIECE_BYTES = 1 << 20
 
 
 class Written(NamedTuple):
@@ -60,6 +62,16 @@ class CellFolder:
             # It is computed again, as if it had never been stored.
             return None
         return None
+
+    def read_ahead(self, files: Iterable[StoredPrefix], most: int) -> Iterator[None]:
+        """Have the system keep files in its memory: read a piece of 1 MiB at each step, at most `most` bytes in all."""
+        piece = bytearray(_PIECE_BYTES)
+        for stored in files:
+            if (most := most - stored.size) < 0:
+                return
+            with suppress(OSError), self._opened() as folder, folder.open(stored.name) as file:
+                while file.readinto(piece):
+                    yield
 
     def write(self, contents: Contents, prefix: Prefix) -> Written:
         """Write cells and states in place of others; raises OSError."""

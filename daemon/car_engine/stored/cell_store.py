@@ -2,7 +2,7 @@
 
 import errno
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Semaphore
 from typing import NoReturn
 
@@ -22,7 +22,7 @@ _FOLDER = "see that the daemon's user may write to cache_dir, then load the mode
 class CellStore:
     """Reads, writes and removes files in order, and puts each outcome into the inbox of the loop.
 
-    A disk that takes no more is one warning until a write succeeds again.
+    A disk that takes no more is one warning until a write succeeds again. At most `ahead_bytes` are read ahead.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class CellStore:
         found: Sequence[StoredPrefix],
         put: Callable[[CellsRead | CellsStored], None],
         warn: Callable[[Event, Facts], None],
+        ahead_bytes: int = 0,
     ) -> None:
         self._folder = folder
         self.found = found
@@ -40,6 +41,8 @@ class CellStore:
         self._taken = Semaphore(0)
         self.writing = False  # set by the loop, cleared before it has the outcome
         self._fails = False  # the last write did
+        self._pieces: Iterator[None] | None = folder.read_ahead(reversed(found), ahead_bytes)  # None after the last
+        self._reads_ahead = False  # set by the loop, cleared once the piece is read
 
     def __repr__(self) -> str:
         return f"<CellStore {self._folder!r} writing={self.writing}>"
@@ -51,6 +54,13 @@ class CellStore:
     def read(self, stored: StoredPrefix) -> None:
         """Begin to read cells; CellsRead follows."""
         self._jobs.put(lambda: self._read(stored))
+
+    def read_ahead(self) -> bool:
+        """Read a piece of the files that were used last into the system's memory; False if none is left."""
+        if self._pieces is not None and not self._reads_ahead:
+            self._reads_ahead = True
+            self._jobs.put(self._read_piece)
+        return self._pieces is not None
 
     def taken(self) -> None:
         """Read on: the cells that were read last are no longer needed."""
@@ -77,6 +87,11 @@ class CellStore:
         self._put(CellsRead(stored, contents, time.perf_counter() - started))
         # The cells of one file are in memory at a time, however many requests wait.
         self._taken.acquire()
+
+    def _read_piece(self) -> None:
+        if self._pieces is not None and next(self._pieces, self) is self:
+            self._pieces = None
+        self._reads_ahead = False
 
     def _write(self, contents: Contents, prefix: Prefix) -> None:
         outcome = CellsStored(None)

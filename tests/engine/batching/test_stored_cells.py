@@ -44,6 +44,7 @@ class FakeStore:
         self.reads: list[StoredPrefix] = []
         self.writes: list[tuple[Contents, Prefix]] = []
         self.free = True  # no cells that were read are in memory
+        self.pieces = 0  # to read ahead
 
     @property
     def found(self) -> Sequence[StoredPrefix]:
@@ -54,6 +55,10 @@ class FakeStore:
 
     def read(self, stored: StoredPrefix) -> None:
         self.reads.append(stored)
+
+    def read_ahead(self) -> bool:
+        self.pieces = max(0, self.pieces - 1)
+        return self.pieces > 0
 
     def taken(self) -> None:
         assert not self.free

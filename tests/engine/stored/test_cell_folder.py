@@ -180,3 +180,16 @@ def test_a_person_and_its_delegate_have_files_of_their_own() -> None:
     names = [file_name(each) for each in named if each is not None]
     assert len(set(names)) == 3
     assert all(name.startswith("1000-") for name in names)
+
+
+def test_files_are_read_ahead_in_pieces_up_to_a_limit_and_what_cannot_be_read_costs_nothing(
+    folder_of: Callable[..., CellFolder], tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path)
+    first, gone, last = (write(folder, saved_of(300, first, cells=250_000)).stored for first in (1, 2, 3))
+    (tmp_path / gone.name).unlink()
+    (tmp_path / last.name).write_bytes(b"damaged")
+    assert len(list(folder.read_ahead([gone, last, first], 10 * LIMIT))) == 2
+    assert len(list(folder.read_ahead([first, last], first.size))) == 1
+    assert folder.read(last) is None
+    assert folder.read(first) is not None

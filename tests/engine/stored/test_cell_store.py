@@ -132,3 +132,25 @@ def test_cells_have_to_fit_the_folder_with_their_head(
         folder = CellFolder(tmp_path, (1 << 20) + 2000, b"m" * 16, connections.writer(tmp_path, 1 << 20))
         store = CellStore(folder, [], lambda _: None, lambda *_: None)
         assert store.fits(size) is fits
+
+
+def test_reading_ahead_ends_with_the_last_piece_and_a_read_does_not_wait_for_all(tmp_path: Path) -> None:
+    with keepers() as connections:
+        folder = CellFolder(tmp_path, 1 << 22, b"m" * 16, connections.writer(tmp_path, 1 << 22))
+        named = in_files(prefix_of(range(300), "1000:\n[]"))
+        assert named is not None
+        stored = folder.write(Contents(memoryview(bytes(3 << 20)), {}), named).stored
+        outcomes: SimpleQueue[CellsRead | CellsStored] = SimpleQueue()
+        store = CellStore(folder, [stored], outcomes.put, lambda *_: None, 1 << 22)
+        threading.Thread(target=store.run, daemon=True).start()
+        pieces = 0
+        assert store.read_ahead()
+        store.read(stored)
+        assert outcomes.get(timeout=PATIENCE_S) is not None
+        store.taken()
+        while store.read_ahead():
+            pieces += 1
+            store.read(stored)
+            outcomes.get(timeout=PATIENCE_S)
+            store.taken()
+        assert pieces == 4, "three more, because a file has a head, and the end"

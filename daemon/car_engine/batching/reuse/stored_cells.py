@@ -33,6 +33,10 @@ class CellStore(Protocol):
         """Begin to read cells; CellsRead follows."""
         ...
 
+    def read_ahead(self) -> bool:
+        """Read a piece of the files that were used last into the system's memory; False if none is left."""
+        ...
+
     def taken(self) -> None:
         """Read on: the cells that were read last are no longer needed."""
         ...

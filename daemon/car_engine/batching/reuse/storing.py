@@ -71,6 +71,10 @@ class Storing:
         self._store.write(Contents(copy.cells, self._states(copy)), named)
         return True
 
+    def read_ahead(self) -> bool:
+        """Begin to read a piece of what earlier engines stored; False if none is left, or memory is short."""
+        return self._store is not None and self._saved.fits(0) and self._store.read_ahead()
+
     def _storable(self, most_s: float, least: int | None) -> list[Storable]:
         idle = [each for each in self._table.idle if each.prefix is not None]
         saved = self._saved.prefixes
