@@ -194,6 +194,25 @@ async def test_an_asset_stands_in_place_of_its_placeholder(offline: OfflineDoor,
     ]
 
 
+@pytest.mark.parametrize(
+    ("state", "assets", "place", "words"),
+    [
+        ("a" * 65, {"a": ""}, ["a"], "64 images or 8,388,608 bytes: use each once"),
+        ("a a a", {"a": "AAAA" * (1 << 20)}, ["a"], "64 images or 8,388,608 bytes: use each once"),
+        ("x", {str(number): "" for number in range(65)}, [], "more than 64 images: send fewer"),
+        ("x", {"": ""}, [""], "give it a name"),
+    ],
+)
+async def test_no_short_request_becomes_a_long_one_by_its_placeholders(
+    state: str, assets: dict[str, str], place: list[str], words: str, offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    images = {name: {"data_base64": data} for name, data in assets.items()}
+    found = await systemone(offline, state, assets=images)
+    (fault,) = found.json["detail"]
+    assert (found.status, fault["loc"]) == (422, ["body", "assets", *place])
+    assert words in fault["msg"]
+
+
 @pytest.mark.parametrize("file", [b"", b"\r\n", b"\x00--part\r\n", os.urandom(3000)], ids=range(4))
 async def test_a_form_carries_the_bytes_of_its_images(file: bytes, offline: OfflineDoor, deciding: FakeDaemon) -> None:
     request = {"state": "see <a>", "questions": NOUL, "assets": {"<a>": {"type": "image", "part": "asset-0"}}}

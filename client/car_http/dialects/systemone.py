@@ -13,6 +13,7 @@ from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_de
 from car_http.dialects.errors import beneath
 from car_http.problems import bad
 from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
+from car_protocol.limits import MAX_FRAME_BYTES, MAX_IMAGES
 from car_protocol.meta import note
 
 _TEXT_OR_JSON = "a text, or a JSON value, which is shown as JSON"
@@ -75,6 +76,10 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
     """Translate a request, whose form has `parts` beside it; raises Problem."""
     questions = {name: _question(name, each) for name, each in request.questions.items()}
     asked = [_asked(name, question) for name, question in questions.items()]
+    if len(request.assets or {}) > MAX_IMAGES:
+        raise bad("assets", f"there are more than {MAX_IMAGES} images: send fewer")
+    if "" in (request.assets or {}):
+        raise bad(beneath("assets", ""), "an empty placeholder stands nowhere: give it a name")
     assets = {name: converted(each, Asset, beneath("assets", name)) for name, each in (request.assets or {}).items()}
     state = _state(request, _images(assets, parts))
     _refuse_images(request)
@@ -189,17 +194,25 @@ def _placed(messages: list[dict[str, Any]], assets: Mapping[str, str]) -> list[d
     """Return messages with images in place of their placeholders; raises Problem for an asset without a place."""
     if not assets:
         return messages
-    pattern = re.compile("|".join(re.escape(name) for name in sorted(assets, key=len, reverse=True)))
     used: set[str] = set()
+    images: list[str] = []
 
     def split(text: str) -> Iterator[dict[str, Any]]:
         start = 0
-        for found in pattern.finditer(text):
-            used.add(found[0])
-            if found.start() > start:
-                yield {"type": "text", "text": text[start : found.start()]}
-            yield _image(assets[found[0]])
-            start = found.end()
+        places = {name: text.find(name) for name in assets}
+        while found := [(place, -len(name), name) for name, place in places.items() if place >= 0]:
+            place, _, name = min(found)
+            used.add(name)
+            if place > start:
+                yield {"type": "text", "text": text[start:place]}
+            images.append(assets[name])
+            # Before they are copied: a short placeholder could stand there a million times.
+            if len(images) > MAX_IMAGES or sum(map(len, images)) > MAX_FRAME_BYTES:
+                most = f"{MAX_IMAGES} images or {MAX_FRAME_BYTES:,} bytes"
+                raise bad(beneath("assets", name), f"the placeholders in `state` are more than {most}: use each once")
+            yield _image(assets[name])
+            start = place + len(name)
+            places = {each: text.find(each, start) if 0 <= at < start else at for each, at in places.items()}
         if start < len(text):
             yield {"type": "text", "text": text[start:]}
 
