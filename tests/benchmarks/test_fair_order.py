@@ -26,11 +26,6 @@ def test_a_long_answer_ends_beside_endless_fresh_labels_of_its_own_user() -> Non
     assert len(app("long", "starving").ends) >= 2
 
 
-def test_a_label_keeps_half_of_its_share_beside_endless_fresh_labels_with_short_answers() -> None:
-    apps = simulated("churning", 600.0).apps
-    assert app("long", "churning").tokens / sum(each.tokens for each in apps) >= 0.5 / 7, "7 processes always wait"
-
-
 def test_every_long_stream_of_many_ends() -> None:
     assert min(len(each.ends) for each in simulated("equal", 600.0).apps) >= 20
 

@@ -32,9 +32,6 @@ TURN = 64
 # A clock is at most this far behind the mean of the times that it counts: a long answer. Else a newcomer would have all
 # sequences for longer than that.
 LEAD = 16 * TURN
-# A clock stays so far below the mean: siblings that are served alike lie around it, and a newcomer takes its turn only
-# from those that it is not ahead of.
-_BELOW_MEAN = TURN / 4
 _turns = count(1)
 
 
@@ -42,10 +39,8 @@ class Account:
     """One user, process, tenant or label in a tree; the root is above the users.
 
     `time` is its virtual time: tokens divided by the weight, from the clock of its level on, when it began to wait. The
-    clock rises with the tokens of the accounts that it counts, divided by their weights in all, up to a quarter of a
-    turn below the mean of their times. It counts the accounts that have work: fresh names that leave ahead of the clock
-    would else hold it back from a sibling that is further ahead. An account that left ahead of the clock is remembered
-    until the clock passes it.
+    clock rises with the tokens of the accounts that it counts, divided by their weights in all. It counts those that
+    wait, and those that are ahead of it: else it would be ahead of all that wait, by what others had and left with.
     """
 
     __slots__ = (
@@ -80,7 +75,7 @@ class Account:
         self.counted = False  # by the clock of its level
         self.weights = 0.0  # of the children that the clock counts
         self.times = 0.0  # of these, each times its weight
-        self.ahead: LazyHeap[float, Name] | None = None  # the other children, by time
+        self.ahead: LazyHeap[tuple[float, int], Name] | None = None  # of these by time, those that wait for nothing
         # By kind, the names of the children that have requests waiting; of a label the keys of the requests.
         self.queues: dict[Kind, LazyHeap[tuple[float, int], Name]] = {}
 
@@ -123,28 +118,58 @@ def charge(tokens: float, *labels: Account) -> None:
             account.time += tokens / account.weight
             if account.counted:
                 parent.times += tokens
-            _advance(parent, tokens)
+            if len(parent.children) == 1:
+                parent.clock = max(parent.clock, account.time)
+            elif account.counted:
+                _advance(parent, tokens)
+            elif account.time >= parent.clock:
+                _count(account)
             account = parent
 
 
-def _advance(level: Account, tokens: float) -> None:
-    """Add tokens to a clock, and forget the accounts without work that it passes."""
-    if level.weights:
-        mean = level.times / level.weights
-        level.clock = max(level.clock, min(level.clock + tokens / level.weights, mean - _BELOW_MEAN), mean - LEAD)
-    while level.ahead is not None and (least := level.ahead.least()) is not None and least <= level.clock:
-        del level.children[level.ahead.pop()]
-
-
-def _count(account: Account, *, counted: bool) -> None:
-    """Let the clock of its level count an account, or no more."""
+def _count(account: Account) -> None:
+    """Let the clock of its level count an account that waits, or that is ahead of the clock."""
     level = account.parent
     assert level is not None
-    if account.counted is not counted:
-        account.counted = counted
-        sign = 1 if counted else -1
-        level.weights = level.weights + sign * account.weight
-        level.times += sign * account.time * account.weight
+    if not account.counted:
+        account.counted = True
+        level.weights += account.weight
+        level.times += account.time * account.weight
+    if level.ahead is None:
+        level.ahead = LazyHeap()
+    if account.waiting:
+        level.ahead.discard(account.name)
+    else:
+        level.ahead.set(account.name, (account.time, account.turn))
+
+
+def _advance(level: Account, tokens: float) -> None:
+    """Add tokens to a clock, which counts the accounts no more that it passes and that wait for nothing."""
+    ahead = level.ahead
+    assert ahead is not None
+    while (least := ahead.least()) is not None and least[0] < level.clock + tokens / level.weights:
+        account = level.children[ahead.first()]
+        if account.time > least[0]:
+            _count(account)
+        else:
+            tokens -= max(0.0, account.time - level.clock) * level.weights
+            level.clock = max(level.clock, account.time)
+            _drop(account)
+    if level.weights:
+        level.clock = max(level.clock + tokens / level.weights, level.times / level.weights - LEAD)
+
+
+def _drop(account: Account) -> None:
+    """Let the clock of its level count an account no more, and forget one without work."""
+    level = account.parent
+    assert level is not None
+    if account.counted and level.ahead is not None:
+        account.counted = False
+        level.ahead.discard(account.name)
+        level.weights -= account.weight
+        level.times -= account.time * account.weight
+    if not account.leases:
+        del level.children[account.name]
 
 
 class AccountTree:
@@ -177,10 +202,7 @@ class AccountTree:
                 start = max(account.time, parent.clock)
                 parent.times += (start - account.time) * account.weight * account.counted
                 account.time = start
-            if not account.counted:
-                _count(account, counted=True)
-                if parent.ahead is not None:
-                    parent.ahead.discard(name)
+                _count(account)
         return account
 
     def end(self, label: Account, *, lease: bool, held: bool = True) -> None:
@@ -194,15 +216,14 @@ class AccountTree:
             account.leases -= lease
             account.held -= lease and held
             account.waiting -= not lease
+            if not (lease or account.waiting):
+                _count(account)
             if not (account.waiting or account.leases):
                 account.children.clear()
                 account.ahead = None
                 account.weights = account.times = 0.0
-                _count(account, counted=False)
-                if parent.ahead is None:
-                    parent.ahead = LazyHeap()
-                parent.ahead.set(account.name, account.time)
-                _advance(parent, 0.0)
+                if account.time <= parent.clock:
+                    _drop(account)
             account = parent
         root.leases -= lease
         root.waiting -= not lease
