@@ -178,15 +178,19 @@ def _asked(condition: Condition, questions: list[Question]) -> int:
 
 
 def _state(options: Namespace) -> Any:
-    """Return the state: the argument, or a file, whose contents are JSON if they can be read so."""
-    if (options.state is None) == (options.file is None):
-        raise WrongUse("give the state either as an argument or with --file")
-    if options.file is None:
+    """Return the state: the argument, or a file or what is piped, whose contents are JSON if they can be read so."""
+    piped = options.state is None and options.file is None and not sys.stdin.isatty()
+    file = "-" if piped else options.file
+    if (options.state is None) == (file is None):
+        raise WrongUse("give the state either as an argument or with --file, or pipe it in")
+    if file is None:
         return read_text(options.state)
     try:
-        text = read_text("-") if options.file == "-" else Path(options.file).read_text(encoding="utf-8")
+        text = read_text("-") if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise WrongUse(f"{options.file}: cannot be read as text ({type(error).__name__})") from error
+        raise WrongUse(f"{file}: cannot be read as text ({type(error).__name__})") from error
+    if not text:
+        raise WrongUse("the state is empty: give it as an argument or with --file, or pipe it in")
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

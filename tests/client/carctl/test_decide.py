@@ -73,7 +73,8 @@ def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, cond
     ("arguments", "words"),
     [
         (("x",), "no question"),
-        ((*QUESTIONS,), "either as an argument or with --file"),
+        ((*QUESTIONS,), "the state is empty: give it as an argument or with --file, or pipe it in"),
+        (("x", "-f", "x", *QUESTIONS), "either as an argument or with --file"),
         (("x", "--choice", "team"), "team=billing,shipping,tech"),
         (("x", "--score", "a=b"), "urgency=can wait,today,now"),
         (("x", *QUESTIONS, "--if", "calm>0.5"), "no question is named 'calm'"),
@@ -105,3 +106,8 @@ def test_a_dash_reads_standard_input(daemon: FakeDaemon) -> None:
     assert daemon.params("decide")["state"] == "a text"
     carctl("--socket", daemon.path, "decide", "-f", "-", *QUESTIONS, input=b'[{"role":"user","content":"Hi"}]')
     assert daemon.params("decide")["state"] == [{"role": "user", "content": "Hi"}]
+
+
+def test_what_is_piped_in_is_the_state_if_none_is_named(daemon: FakeDaemon) -> None:
+    carctl("--socket", daemon.path, "decide", *QUESTIONS, input=b"Dear all,\n")
+    assert daemon.params("decide")["state"] == "Dear all,"
