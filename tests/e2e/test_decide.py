@@ -58,6 +58,19 @@ def test_a_decision_that_is_cancelled_between_two_questions_frees_its_lease(deci
         deciding.wait_until_idle()
 
 
+def test_a_decision_does_not_wait_for_the_answers_of_its_own_program(deciding: Daemon) -> None:
+    with deciding.connect() as client:
+        held = [client.send("infer_stream", endless(seed=number)) for number in range(4)]
+        for stream in held:
+            client.first_chunk(stream)
+        assert client.result("inference/capacity")["in_use"] == 4
+        client.result("decide", asked(STATE, predicates(2)))
+        for stream in held:
+            client.notify("$/cancelRequest", {"id": stream})
+        assert {client.response(stream)["error"]["data"]["reason"] for stream in held} == {"cancelled"}
+    deciding.wait_until_idle()
+
+
 def reproducible(count: int) -> list[Json]:
     """Return requests whose states differ in their lengths."""
     random, words = Random(3), STATE.split()

@@ -51,6 +51,7 @@ def request_of(
         client=(origin.identity.number, params.client if params.client is not None else origin.pid),
         process=origin.pid,
         tenant=origin.tenant,
+        decides=isinstance(params, DecideParams),
         size=0 if index else size,
         priority="throughput" if origin.background else params.priority,
         wait=params.wait,

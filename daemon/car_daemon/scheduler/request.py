@@ -72,6 +72,7 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
     client: Client = (0, "")
     process: int = 0
     tenant: str = ""  # that the process sends the request for
+    decides: bool = False  # it is a decision
     size: int = 0  # bytes
     priority: Priority = "latency_critical"
     wait: bool = True
@@ -151,7 +152,8 @@ class Request:
         self.model = spec.model
         self.state = State.ACCEPTED
         # The accounts that it is charged to: its user, the user's process, the tenant and the label, or the pid again.
-        self.path: Path = (spec.client[0], spec.process, spec.tenant, spec.client[1])
+        # A label's decisions have an account of their own: they would else wait for a whole answer of their program.
+        self.path: Path = (spec.client[0], spec.process, spec.tenant, (spec.client[1], spec.decides))
         self.limited = spec.timeout is not None or spec.queue_timeout is not None  # it may expire
         self.waits_since = spec.arrived  # its arrival, or the last time it lost its lease
         self.prompt = UNPREPARED

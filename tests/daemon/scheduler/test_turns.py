@@ -23,9 +23,9 @@ class Steps:
         self.lengths: dict[int, int] = {}
         self.floods = [self.submit(flood, LONG) for _ in range(64)]
 
-    def submit(self, sibling: tuple[int, int, str], tokens: int) -> Request:
+    def submit(self, sibling: tuple[int, int, str], tokens: int, *, decides: bool = False) -> Request:
         uid, process, label = sibling
-        request = self.world.submit(client=(uid, label), process=process)
+        request = self.world.submit(client=(uid, label), process=process, decides=decides)
         self.lengths[request.key] = tokens
         self.world.prepare(self.engine, request.key)
         return request
@@ -63,6 +63,15 @@ def test_no_short_request_of_a_client_waits_longer_than_a_parking_beside_a_flood
     waits = []
     while not steps.flood_ended:
         waits.append(steps.wait_of(steps.submit(POLITE, SHORT)))
+    assert len(waits) > 40
+    assert max(waits) <= 2, waits
+
+
+def test_a_decision_waits_for_no_answer_of_its_own_label() -> None:
+    steps = Steps(FLOOD)
+    waits = []
+    while not steps.flood_ended:
+        waits.append(steps.wait_of(steps.submit(FLOOD, SHORT, decides=True)))
     assert len(waits) > 40
     assert max(waits) <= 2, waits
 
