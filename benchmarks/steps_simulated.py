@@ -366,6 +366,12 @@ def starving() -> list[App]:
     return [fresh, App("long", works(30, 0, 1500, 0.0), loops=2, starts=3.0)]
 
 
+def churning() -> list[App]:
+    """Return a label with long answers beside 6 short answers at a time, each of a fresh label of its own user."""
+    fresh = App("fresh", works(20, 0, 40, 0.5), thinks(0.05), loops=6, fresh=True)
+    return [fresh, App("long", works(400, 0, 900, 0.2), loops=2, starts=3.0)]
+
+
 def decides(think_s: float = 0.3) -> App:
     """Return a program that asks one decision of 300 tokens after the other."""
     return App("decides", works(300, 0, 1, 0.0), thinks(think_s), starts=3.0)
@@ -405,6 +411,7 @@ CASES: dict[str, tuple[Callable[[], list[App]], int]] = {
     "resends": (resends, 4),
     "light": (light, 4),
     "starving": (starving, 4),
+    "churning": (churning, 2),
     "decides alone": (decides_alone, 8),
     "decides beside a program": (decides_beside_a_program, 8),
     "decides beside programs": (decides_beside_programs, 8),

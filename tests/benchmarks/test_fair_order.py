@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.day import BUSY, CHEATS, POLITE, WEIGHTS, Day, jain
 from benchmarks.steps_simulated import CASES, App, House
+from car_daemon.scheduler.account import LAG
 
 
 @cache
@@ -24,6 +25,13 @@ def app(name: str, case: str, seconds: float = 600.0) -> App:
 
 def test_a_long_answer_ends_beside_endless_fresh_labels_of_its_own_user() -> None:
     assert len(app("long", "starving").ends) >= 2
+
+
+def test_a_label_beside_endless_fresh_labels_is_at_most_a_long_answer_and_a_request_behind_its_equal_part() -> None:
+    apps = simulated("churning", 600.0).apps
+    part = sum(each.tokens for each in apps) / 7  # six fresh labels and the long one have work all the time
+    a_request = (400 + 900) * 1.2
+    assert app("long", "churning").tokens >= part - LAG - a_request
 
 
 def test_every_long_stream_of_many_ends() -> None:

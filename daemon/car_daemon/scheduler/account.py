@@ -29,9 +29,8 @@ Path = tuple[Hashable, ...]
 # the account goes first whose last lease is longest ago: answers of about one length would else be ordered by the few
 # tokens by which they differ.
 TURN = 64
-# A clock is at most this far behind the mean of the times that it counts: a long answer. Else a newcomer would have all
-# sequences for longer than that.
-LEAD = 16 * TURN
+# Nobody begins to wait ahead of an account that waits and is further than this behind its equal part: a long answer.
+LAG = 16 * TURN
 _turns = count(1)
 
 
@@ -41,24 +40,31 @@ class Account:
     `time` is its virtual time: tokens divided by the weight, from the clock of its level on, when it began to wait. The
     clock rises with the tokens of the accounts that it counts, divided by their weights in all. It counts those that
     wait, and those that are ahead of it: else it would be ahead of all that wait, by what others had and left with.
+
+    Names that leave ahead of the clock hold it back from a sibling that is further ahead, so that fresh names overtake
+    that sibling for ever. So a level also counts the equal part of each child with work, and the clock rises to the
+    time of a child that waits `LAG` behind its part.
     """
 
     __slots__ = (
         "ahead",
+        "behind",
         "children",
         "clock",
         "counted",
         "held",
         "leases",
         "name",
+        "offset",
         "parent",
+        "part",
         "queues",
         "time",
-        "times",
         "turn",
         "waiting",
         "weight",
         "weights",
+        "working",
     )
 
     def __init__(self, parent: "Account | None", name: Name, weight: float = 1.0) -> None:
@@ -74,8 +80,12 @@ class Account:
         self.children: dict[Name, Account] = {}
         self.counted = False  # by the clock of its level
         self.weights = 0.0  # of the children that the clock counts
-        self.times = 0.0  # of these, each times its weight
         self.ahead: LazyHeap[tuple[float, int], Name] | None = None  # of these by time, those that wait for nothing
+        self.working = 0.0  # the weights of the children with work
+        self.part = 0.0  # the tokens that each of them had, had all had the same, divided by their weights
+        self.offset = 0.0  # the level's part less its clock when the account's work began
+        # The children that wait, by the level's part at which their time is their part: those furthest behind first.
+        self.behind: LazyHeap[tuple[float, int], Name] | None = None
         # By kind, the names of the children that have requests waiting; of a label the keys of the requests.
         self.queues: dict[Kind, LazyHeap[tuple[float, int], Name]] = {}
 
@@ -116,15 +126,27 @@ def charge(tokens: float, *labels: Account) -> None:
         account = label
         while (parent := account.parent) is not None:
             account.time += tokens / account.weight
-            if account.counted:
-                parent.times += tokens
+            if account.waiting or account.leases:
+                parent.part += tokens / parent.working
             if len(parent.children) == 1:
                 parent.clock = max(parent.clock, account.time)
             elif account.counted:
                 _advance(parent, tokens)
             elif account.time >= parent.clock:
                 _count(account)
+            _keep_up(parent)
             account = parent
+
+
+def _keep_up(level: Account) -> None:
+    """Let a clock rise to the time of the child that waits furthest behind its part, if that is too far."""
+    behind = level.behind
+    while behind is not None and (least := behind.least()) is not None and level.part - least[0] > LAG:
+        account = level.children[behind.first()]
+        if account.time + account.offset <= least[0]:
+            level.clock = max(level.clock, account.time)
+            return
+        behind.set(account.name, (account.time + account.offset, account.turn))
 
 
 def _count(account: Account) -> None:
@@ -134,7 +156,6 @@ def _count(account: Account) -> None:
     if not account.counted:
         account.counted = True
         level.weights += account.weight
-        level.times += account.time * account.weight
     if level.ahead is None:
         level.ahead = LazyHeap()
     if account.waiting:
@@ -156,7 +177,7 @@ def _advance(level: Account, tokens: float) -> None:
             level.clock = max(level.clock, account.time)
             _drop(account)
     if level.weights:
-        level.clock = max(level.clock + tokens / level.weights, level.times / level.weights - LEAD)
+        level.clock += tokens / level.weights
 
 
 def _drop(account: Account) -> None:
@@ -167,7 +188,6 @@ def _drop(account: Account) -> None:
         account.counted = False
         level.ahead.discard(account.name)
         level.weights -= account.weight
-        level.times -= account.time * account.weight
     if not account.leases:
         del level.children[account.name]
 
@@ -193,16 +213,20 @@ class AccountTree:
                 weight = self._weights.get(name, 1.0) if parent is self.root else 1.0
                 child = parent.children[name] = Account(parent, name, weight)
             account = child
+            if not (account.waiting or account.leases):
+                parent.working += account.weight
+                account.offset = parent.part - parent.clock
             if lease or not account.waiting:
                 account.turn = next(_turns)
             account.leases += lease
             account.held += lease
             account.waiting += not lease
             if account.waiting == 1 and not lease:
-                start = max(account.time, parent.clock)
-                parent.times += (start - account.time) * account.weight * account.counted
-                account.time = start
+                account.time = max(account.time, parent.clock)
                 _count(account)
+                if parent.behind is None:
+                    parent.behind = LazyHeap()
+                parent.behind.set(name, (account.time + account.offset, account.turn))
         return account
 
     def end(self, label: Account, *, lease: bool, held: bool = True) -> None:
@@ -218,10 +242,13 @@ class AccountTree:
             account.waiting -= not lease
             if not (lease or account.waiting):
                 _count(account)
+                if parent.behind is not None:
+                    parent.behind.discard(account.name)
             if not (account.waiting or account.leases):
+                parent.working -= account.weight
                 account.children.clear()
-                account.ahead = None
-                account.weights = account.times = 0.0
+                account.ahead = account.behind = None
+                account.weights = account.working = 0.0
                 if account.time <= parent.clock:
                     _drop(account)
             account = parent
@@ -230,9 +257,8 @@ class AccountTree:
 
     def set_weights(self) -> None:
         """Divide the tokens of users by the weights as they are now."""
-        self.root.weights = self.root.times = 0.0
-        for name, user in self.root.children.items():
-            user.weight = self._weights.get(name, 1.0)
-            if user.counted:
-                self.root.weights += user.weight
-                self.root.times += user.time * user.weight
+        users = self.root.children.values()
+        for user in users:
+            user.weight = self._weights.get(user.name, 1.0)
+        self.root.weights = sum(user.weight for user in users if user.counted)
+        self.root.working = sum(user.weight for user in users if user.waiting or user.leases)
