@@ -17,9 +17,9 @@ from tools.reference.pages import PAGES, filled, tables_in, tables_of, text_of
 from tools.reference.protocol import request
 from tools.reference.words import in_words
 
-TEXT = text_of("protocol.md")
+TEXT = text_of("reference/protocol.md")
 # Their tables are made from the door, which needs the extra `http`.
-OF_THE_DOOR = ("command-lines.md", "http-endpoints.md")
+OF_THE_DOOR = ("reference/command-lines.md", "reference/http-endpoints.md")
 
 
 @pytest.mark.parametrize("page", PAGES)

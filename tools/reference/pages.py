@@ -1,18 +1,19 @@
-"""The pages of the reference with their tables: each stands between a marker that names it and one that ends it."""
+"""The pages with generated tables: each stands between a marker that names it and one that ends it."""
 
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+FOLDER = Path(__file__).parents[2] / "docs"
 # The module with the tables of each page. The door's needs the extra `http`.
 PAGES = {
-    "protocol.md": "protocol",
-    "configuration.md": "configuration",
-    "command-lines.md": "commands",
-    "http-endpoints.md": "http_endpoints",
-    "metrics.md": "metrics",
+    "reference/protocol.md": "protocol",
+    "reference/configuration.md": "configuration",
+    "reference/command-lines.md": "commands",
+    "reference/http-endpoints.md": "http_endpoints",
+    "reference/metrics.md": "metrics",
+    "reference/log-events.md": "log_events",
 }
 _PLACE = re.compile(r"<!-- table: ([a-z -]+) -->\n.*?<!-- end -->", re.DOTALL)
 
