@@ -13,12 +13,15 @@ from tools.reference.protocol import request_rows, table
 _HEADING = ("key", "values", "default", "meaning")
 # Tables that another program reads, or that stand once for each name.
 _OWN: dict[str, type[Struct]] = {"http": HttpTable, "models": ModelTable}
+# Keys with values that have a table on another page.
+_SHOWN = {"`tool_style`": "[a style](../howto/tool-calls.md)"}
 _NAMES = [field.encode_name for field in fields(ConfigTables) if field.encode_name != "default_model"]
 
 
 def keys(kind: type[Struct]) -> str:
     """Return the keys of one table of the file."""
-    return table(_HEADING, request_rows(kind))
+    rows = request_rows(kind)
+    return table(_HEADING, [(name, _SHOWN.get(name, words), *rest) for name, words, *rest in rows])
 
 
 def tables() -> str:

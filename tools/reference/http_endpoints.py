@@ -1,10 +1,14 @@
 """The tables of the HTTP endpoints' page, from the door's own table and its errors."""
 
-from collections.abc import Iterable, Iterator
+import ast
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import fields
 
+from car_http import problems
 from car_http.endpoints.context import Endpoint
 from car_http.endpoints.table import ENDPOINTS
 from car_http.problems import STATUSES
@@ -30,8 +34,26 @@ def endpoints() -> str:
 
 
 def statuses() -> str:
-    """Return the statuses of errors."""
-    return table(("status", "when"), [(str(status), when) for status, when in sorted(STATUSES.items())])
+    """Return the statuses of errors with their codes."""
+    codes = _codes()
+    lines = [(str(status), ", ".join(sorted(codes[status])), when) for status, when in sorted(STATUSES.items())]
+    return table(("status", "`code`", "when"), lines)
+
+
+def _codes() -> Mapping[int, set[str]]:
+    """Return the codes of each status: of the daemon's reasons, and of the problems that the door finds itself."""
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    for row in (*problems.ROWS.values(), *(row for row in vars(problems).values() if isinstance(row, problems.Row))):
+        found[row.status].add(f"`{row.code}`")
+    for file in Path(problems.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(
+                    func=ast.Name(id="Problem"),
+                    args=[ast.Constant(value=int() as status), ast.Constant(value=str() as code), *_],
+                ):
+                    found[status].add(f"`{code}`")
+    return found
 
 
 def _paths() -> Iterator[tuple[str, Endpoint]]:

@@ -1,8 +1,6 @@
 """The tables of the log's events: names and levels from the code that logs, decisions from the scheduler's verbs."""
 
 import ast
-import inspect
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -10,6 +8,7 @@ from typing import get_args
 from car_base.host.event_log import Level
 from car_base.ipc.ranges import Event
 from car_daemon.scheduler import request
+from tools.reference.comments import said_of
 from tools.reference.protocol import Row, table
 
 _DAEMON = Path(__file__).parents[2] / "daemon"
@@ -133,8 +132,7 @@ def events() -> str:
 
 def decisions() -> str:
     """Return the scheduler's decisions with what the code says beside each verb."""
-    said = re.findall(r'^    "(\w+)",  # (.+)$', inspect.getsource(request), re.MULTILINE)
-    assert [verb for verb, _ in said] == list(get_args(request.Verb))
+    said = said_of(request.Verb, request)
     return table(("event", "decision"), [(f"`schedule.{verb}`", meaning) for verb, meaning in said])
 
 

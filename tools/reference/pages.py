@@ -14,6 +14,8 @@ PAGES = {
     "reference/http-endpoints.md": "http_endpoints",
     "reference/metrics.md": "metrics",
     "reference/log-events.md": "log_events",
+    "explanation/architecture.md": "packages",
+    "howto/tool-calls.md": "tool_styles",
 }
 _PLACE = re.compile(r"<!-- table: ([a-z -]+) -->\n.*?<!-- end -->", re.DOTALL)
 

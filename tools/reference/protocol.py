@@ -210,7 +210,9 @@ def _default(required: bool, member: Schema) -> str:
     if required:
         return "required"
     default = member.get("default")
-    return "" if default is None else as_json(default)
+    # The members of an object have rows with their own defaults.
+    has_rows = isinstance(default, dict) and any(_inside(member))
+    return "" if default is None or has_rows else as_json(default)
 
 
 def said_once(rows: Iterable[Row], at: int = 0) -> list[Row]:

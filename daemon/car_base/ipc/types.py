@@ -10,47 +10,47 @@ NO_ADAPTERS: AdapterSet = ()
 
 # The syntax in which a model writes tool calls.
 ToolStyle = Literal[
-    "apertus",
-    "apriel",
-    "command_r",
-    "command_r7b",
-    "deepseek_r1",
-    "deepseek_v3_1",
-    "deepseek_v3_2",
-    "deepseek_v4",
-    "deepseek_v4_1",
-    "ernie",
-    "firefunction",
-    "functionary_v3_1",
-    "functionary_v3_2",
-    "functiongemma",
-    "gemma4",
-    "gigachat",
-    "glm",
-    "gpt_oss",
-    "granite",
-    "hermes",
-    "hunyuan",
-    "hunyuan_a13b",
-    "kimi_k2",
-    "kimi_k3",
-    "lfm2",
-    "llama3",
-    "llama4",
-    "minicpm5",
-    "minimax_m1",
-    "minimax_m2",
-    "minimax_m3",
-    "mistral",
-    "mistral_v3",
-    "muse",
-    "nemotron",
-    "olmo3",
-    "qwen3_coder",
-    "seed_oss",
-    "solar",
-    "step3",
-    "xlam",
+    "apertus",  # Apertus
+    "apriel",  # Apriel, Jamba
+    "command_r",  # Command R+
+    "command_r7b",  # Command R7B and A
+    "deepseek_r1",  # DeepSeek V3 and R1
+    "deepseek_v3_1",  # DeepSeek V3.1
+    "deepseek_v3_2",  # DeepSeek V3.2
+    "deepseek_v4",  # DeepSeek V4
+    "deepseek_v4_1",  # DeepSeek V4.1
+    "ernie",  # ERNIE 4.5
+    "firefunction",  # Firefunction 2
+    "functionary_v3_1",  # Functionary
+    "functionary_v3_2",  # Functionary
+    "functiongemma",  # FunctionGemma
+    "gemma4",  # Gemma 4
+    "gigachat",  # GigaChat 3
+    "glm",  # GLM 4.5 to 4.7, Ling 3, Laguna, Spark 2.5
+    "gpt_oss",  # gpt-oss: thoughts and calls are messages (harmony's channels)
+    "granite",  # Granite 3, Phi-4-mini
+    "hermes",  # Hermes 2 and 3, Qwen 2.5 and 3, QwQ, Granite 4, EXAONE 4, MiMo-VL, Reka, Bielik
+    "hunyuan",  # Hunyuan
+    "hunyuan_a13b",  # Hunyuan A13B
+    "kimi_k2",  # Kimi K2
+    "kimi_k3",  # Kimi K3
+    "lfm2",  # LFM2 and 2.5
+    "llama3",  # Llama 3.1 to 3.3 and 4 (JSON)
+    "llama4",  # Llama 4, Gemma 3 and others told to write lists of Python calls
+    "minicpm5",  # MiniCPM 5
+    "minimax_m1",  # MiniMax M1
+    "minimax_m2",  # MiniMax M2
+    "minimax_m3",  # MiniMax M3
+    "mistral",  # Mistral, Devstral, Ministral 3
+    "mistral_v3",  # Mistral with a vocabulary without `[ARGS]`: the older arrays
+    "muse",  # Muse: thoughts and calls are messages
+    "nemotron",  # Nemotron Nano and Super
+    "olmo3",  # Olmo 3
+    "qwen3_coder",  # Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5, MiMo-V2
+    "seed_oss",  # Seed-OSS
+    "solar",  # Solar Open
+    "step3",  # Step 3
+    "xlam",  # xLAM 2
 ]
 # How tagged parameters of a function are read: as text, as a JSON value, or as a value where the text is one.
 ParameterKind = Literal["text", "value", "any"]
