@@ -8,7 +8,7 @@ from car_daemon.command import make_parser as daemon_parser
 from car_http.command import make_parser as door_parser
 
 # Arguments that a command shares with an earlier one stand there, from this many on.
-_SHARED = 4
+_SHARED = 2
 
 
 def carctl() -> str:

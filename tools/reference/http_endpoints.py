@@ -28,7 +28,7 @@ def endpoints() -> str:
     known: dict[str, tuple[str, ...]] = {}
     lines = []
     for members, paths in sorted(rows.items(), key=lambda row: not row[0]):
-        lines.append((", ".join(paths), _said(members, known)))
+        lines.append((_shown(paths), _said(members, known)))
         known[paths[0]] = members
     return table(("endpoint", "members that are read"), lines)
 
@@ -63,6 +63,11 @@ def _paths() -> Iterator[tuple[str, Endpoint]]:
             yield f"[{_PREFIX}]{each.path.removeprefix(_PREFIX)}".replace(":path", ""), each
         elif _PREFIX + each.path not in paths:
             yield each.path.replace(":path", ""), each
+
+
+def _shown(paths: list[str]) -> str:
+    """Return the paths of a row; the files of the page are one."""
+    return ", ".join(dict.fromkeys("`GET /page/...`" if path.startswith("`GET /page/") else path for path in paths))
 
 
 def _members(endpoint: Endpoint) -> tuple[str, ...]:

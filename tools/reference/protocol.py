@@ -1,7 +1,9 @@
 """The tables: members of the objects, methods, errors and limits."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -9,21 +11,24 @@ from msgspec import Struct
 
 from car_protocol.answer import Answer, Chunk, Progress
 from car_protocol.capacity import Capacity
+from car_protocol.conversation import ToolCall
 from car_protocol.errors import REASONS
 from car_protocol.infer import GenerationOptions, InferParams, PromptParams
 from car_protocol.limits import Limits
-from car_protocol.meta import Params
 from car_protocol.methods import METHODS, Method, schemas
-from car_protocol.models import LoadProgress, Model, ModelDetails
+from car_protocol.models import DeviceStatus, LoadProgress, Model, ModelDetails
 from car_protocol.sampling import Sampling
 from car_protocol.status import EngineStatus, Status
 from tools.reference.words import LINKS, Schema, alternatives, as_json, definition, figure, in_words, note_of
 
 _META = "_meta"
-# Members of the params of every method; they have a row in the table of params.
+# Members of the params of every method; they have a row in the table of the request object.
 _EVERYWHERE = ("person",)
 # The meaning of members that the request object has too.
 _AS_ASKED = "as in `infer`"
+_AS_ANSWERED = "as in the answer object"
+# A list of more params than these says how it begins.
+_MOST_LISTED, _LISTED = 8, 2
 # Members that a definition has of another one, which has a table.
 _SHOWN = {"ModelStatus": Model.__struct_fields__}
 Row = tuple[str, ...]
@@ -39,27 +44,35 @@ def methods() -> str:
 
 
 def params() -> str:
-    """Return the members of the params that have no section of their own."""
-    named = _by_kind((name, method.params) for name, method in METHODS.items())
+    """Return the members of the params that have no section of their own; members of all params have it too."""
     asked = {row[0]: row for row in request_rows(InferParams)}
-    rows = [("every method", *row) for row in request_rows(Params) if row[0].strip("`") in _EVERYWHERE]
-    for kind, names in named:
-        own = [
-            row
-            for row in _without(InferParams.__struct_fields__, request_rows(kind))
-            if row[0].strip("`") not in _EVERYWHERE
-        ]
-        same = [row[0] for row in own if row == asked.get(row[0]) or row[3] == _AS_ASKED]
-        rows += [(", ".join(names), *row) for row in own if row[0] not in same]
-        rows += [(", ".join(names), ", ".join(same), "", "", _AS_ASKED)] if same else []
+    rows = []
+    for kind, names in _by_kind((name, method.params) for name, method in METHODS.items()):
+        methods = ", ".join(names)
+        own = _without(InferParams.__struct_fields__, request_rows(kind))
+        own = [row for row in own if row[0].strip("`") not in _EVERYWHERE]
+        same = [row[0] for row in own if row[3] == _AS_ASKED or _is_as(row, asked.get(row[0]))]
+        rows += [(methods, *row) for row in own if row[0] not in same]
+        rows += [(methods, ", ".join(same), "", "", _AS_ASKED)] if same else []
     return table(("method", "member", "range", "default", "meaning"), _named_once(said_once(rows, 1)))
+
+
+def _is_as(row: Row, asked: Row | None) -> bool:
+    """Return whether a member is the request object's; its note may be left out."""
+    return asked is not None and row[:3] == asked[:3] and row[3] in ("", asked[3])
 
 
 def results() -> str:
     """Return the members of the results that have no section of their own."""
     named = _by_kind((name, method.result) for name, method in METHODS.items() if _is_struct(method.result))
     shown = Answer.__struct_fields__
-    rows = [(", ".join(names), *row) for kind, names in named for row in _without(shown, _answer_rows(kind))]
+    rows = []
+    for kind, names in named:
+        methods = ", ".join(names)
+        own = _without(shown, _answer_rows(kind))
+        same = [row[0] for row in own if row[0].strip("`?") in shown and not row[2]]
+        rows += [(methods, *row) for row in own if row[0] not in same]
+        rows += [(methods, ", ".join(same), "", _AS_ANSWERED)] if same else []
     return table(("method", "member", "type", "meaning"), _named_once(said_once(rows, 1)))
 
 
@@ -103,6 +116,7 @@ TABLES = {
     "results": results,
     "request": request,
     "answer": lambda: answered(Answer),
+    "tool call": lambda: answered(ToolCall),
     "chunk": lambda: answered(Chunk, whole=False),
     "progress": lambda: answered(Progress),
     "load progress": lambda: answered(LoadProgress),
@@ -111,6 +125,7 @@ TABLES = {
     "model": lambda: answered(Model),
     "model details": lambda: answered(ModelDetails),
     "engine": lambda: answered(EngineStatus),
+    "device": lambda: answered(DeviceStatus),
     "status": lambda: answered(Status),
     "errors": errors,
 }
@@ -119,11 +134,9 @@ TABLES = {
 def _takes(method: Method) -> str:
     if method.params.__name__ in LINKS:
         return LINKS[method.params.__name__]
-    return _listed(
-        name + ("" if needed == "required" else "?")
-        for name, needed in ((row[0].strip("`"), row[2]) for row in _own(method.params))
-        if name not in _EVERYWHERE
-    )
+    own = [row for row in _own(method.params) if row[0].strip("`") not in _EVERYWHERE]
+    names = [row[0].strip("`") + ("" if row[2] == "required" else "?") for row in own]
+    return _listed(names if len(names) <= _MOST_LISTED else [*names[:_LISTED], "..."])
 
 
 def _gives(kind: Any) -> str:
@@ -219,7 +232,7 @@ def said_once(rows: Iterable[Row], at: int = 0) -> list[Row]:
     """Return rows in which an object's members stand once; column `at` has the names.
 
     Two or more members that an earlier object has in the same words become one row that names that object, and members
-    of an object that is "as in" another one are left out.
+    of an object that is "as in" another one are left out. Neighbours of an object in the same words become one row.
     """
     kept = [row for row in dict.fromkeys(rows) if row]
     first: dict[Row, str] = {}
@@ -230,8 +243,27 @@ def said_once(rows: Iterable[Row], at: int = 0) -> list[Row]:
         if holder and earlier != holder:
             same.setdefault((holder, earlier), []).append(row)
     dropped = {row: pair for pair, found in same.items() if len(found) > 1 for row in found}
+    sizes = Counter(_split(row[at])[0] for row in kept)
+    whole = {pair for pair in dropped.values() if len(same[pair]) == sizes[pair[0]] == sizes[pair[1]]}
     gone = {_path(row[at]) for row in dropped} | {_path(row[at]) for row in kept if row[-1].startswith("as in ")}
-    return [shown for row in kept if (shown := _said(row, at, dropped.get(row), same, gone))]
+    shown = [_said(row, at, dropped.get(row), same, whole, gone) for row in kept]
+    return list(_joined_rows((row for row in shown if row), at))
+
+
+def _joined_rows(rows: Iterable[Row], at: int) -> Iterator[Row]:
+    """Yield rows; neighbours that differ in the member of one object alone are one row."""
+
+    def words(row: Row) -> Row:
+        return (*row[:at], _split(row[at])[0], *row[at + 1 :])
+
+    for _, alike in groupby(rows, words):
+        found = list(alike)
+        holder, _ = _split(found[0][at])
+        if len(found) == 1 or any(":" in row[at] for row in found):
+            yield from found
+        else:
+            names = ", ".join(row[at] if not holder else f"`{_split(row[at])[1]}" for row in found)
+            yield (*found[0][:at], f"`{holder}`: {names}" if holder else names, *found[0][at + 1 :])
 
 
 def _named_once(rows: Iterable[Row]) -> Iterator[Row]:
@@ -243,7 +275,12 @@ def _named_once(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _said(
-    row: Row, at: int, pair: tuple[str, str] | None, same: dict[tuple[str, str], list[Row]], gone: Collection[str]
+    row: Row,
+    at: int,
+    pair: tuple[str, str] | None,
+    same: dict[tuple[str, str], list[Row]],
+    whole: Collection[tuple[str, str]],
+    gone: Collection[str],
 ) -> Row:
     """Return a row as it is said; the first row of several that an earlier object has stands for all of them."""
     holder, _ = _split(row[at])
@@ -253,7 +290,7 @@ def _said(
         return row
     if row != same[pair][0]:
         return ()
-    inside = ", ".join(f"`{_split(each[at])[1]}" for each in same[pair])
+    inside = "all members" if pair in whole else ", ".join(f"`{_split(each[at])[1]}" for each in same[pair])
     names = f"`{holder}`: {inside}"
     return (*row[:at], names, *("" for _ in row[at + 2 :]), f"as in `{pair[1]}`" if pair[1] else "as above")
 

@@ -10,6 +10,8 @@ LINKS = {
     "Answer": "[the answer object](#the-answer-object)",
     "Capacity": "[the capacity object](#the-capacity-object)",
     "Limits": "[the limits](#the-limits)",
+    "DeviceStatus": "[a GPU](#a-gpu-of-a-model)",
+    "ToolCall": "[a tool call](#a-tool-call)",
     "EngineStatus": "[an engine's entry](#an-engines-entry)",
     "Status": "[the status object](#the-status-object)",
     "InferParams": "[the request object](#the-request-object)",
