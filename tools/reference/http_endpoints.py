@@ -4,17 +4,29 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 
 from msgspec import Struct
 from msgspec.structs import fields
 
 from car_http import problems
+from car_http.dialects import infill, llama_completion, openai_chat
+from car_http.dialects.anthropic import requests as anthropic
+from car_http.dialects.bodies import Own
+from car_http.dialects.ollama import requests as ollama
+from car_http.dialects.responses import requests as responses
 from car_http.endpoints.context import Endpoint
 from car_http.endpoints.table import ENDPOINTS
 from car_http.problems import STATUSES
 from tools.reference.protocol import table
 
 _PREFIX = "/v1"
+# The modules with the names of each dialect.
+_DIALECTS: Mapping[str, tuple[ModuleType, ...]] = {
+    "OpenAI, llama-server": (openai_chat, responses, llama_completion, infill),
+    "Anthropic": (anthropic,),
+    "Ollama": (ollama,),
+}
 
 
 def endpoints() -> str:
@@ -38,6 +50,24 @@ def statuses() -> str:
     codes = _codes()
     lines = [(str(status), ", ".join(sorted(codes[status])), when) for status, when in sorted(STATUSES.items())]
     return table(("status", "`code`", "when"), lines)
+
+
+def names() -> str:
+    """Return the names that members of the request object have in the dialects."""
+    found: dict[str, dict[str, dict[str, None]]] = {}
+    for dialect, modules in _DIALECTS.items():
+        for module in modules:
+            known: Mapping[str, tuple[str, ...]] = vars(module).get("_NAMES") or module.NAMES
+            for member, others in known.items():
+                cells = found.setdefault(member, {each: {} for each in _DIALECTS})
+                cells[dialect] |= {f"`{other}`": None for other in others if other.rpartition(".")[2] != member}
+    rows = [(f"`{member}`", *map(", ".join, cells.values())) for member, cells in found.items() if any(cells.values())]
+    return table(("card", *_DIALECTS), rows)
+
+
+def own() -> str:
+    """Return the members of the protocol that `card` in a body, and the headers `X-Card-...`, may have."""
+    return _listed(field.encode_name for field in fields(Own))
 
 
 def _codes() -> Mapping[int, set[str]]:
@@ -91,4 +121,4 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-TABLES = {"endpoints": endpoints, "endpoint errors": statuses}
+TABLES = {"endpoints": endpoints, "names": names, "own members": own, "endpoint errors": statuses}
