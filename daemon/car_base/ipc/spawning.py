@@ -18,7 +18,7 @@ _PASSED_PREFIXES = (
 _ENVIRONMENT = {
     # Because llama.cpp's assertion handler would fork a debugger before the process can die.
     "GGML_NO_BACKTRACE": "1",
-    # Threads that wait for each other yield their core to other programs soon: docs/decisions/0007.
+    # Threads that wait for each other yield their core to other programs soon: docs/decisions/0019.
     "GOMP_SPINCOUNT": "2500",
     # The working directory, which may be any, is not a folder of modules.
     "PYTHONSAFEPATH": "1",
