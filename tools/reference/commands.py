@@ -24,7 +24,7 @@ def _sections(parser: ArgumentParser, name: str, known: dict[str, list[str]]) ->
     if name != "carctl":
         about = (parser.description or "").strip()
         parts = [f"### {name}", about, arguments]
-        if arguments or about or not _below(parser):
+        if arguments or not _below(parser):
             yield "\n\n".join(part for part in parts if part)
     elif arguments:
         yield arguments
