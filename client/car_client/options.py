@@ -25,14 +25,14 @@ class InferOptions(TypedDict, total=False):
     """Options of a request; each may be left out. Ranges are the daemon's, which checks them."""
 
     suffix: str
-    """The text after the gap that the answer fills, whose text before is `prompt`, for models that `can` do `fill`;
-    1004 (`lacks: fill`) for others.
+    """The text after the gap that the answer fills; the text before is `prompt`; 1004 (`lacks: fill`) of models that
+    cannot.
     """
     model: str
     """A name of `models/list`; the default model if absent."""
     max_tokens: int
-    """The longest answer: what fits the context if absent, unless the model's entry has a `default_max_tokens`; a
-    larger figure is cut to what fits. 1 or more.
+    """The longest answer, cut to what fits the context; if absent what fits, or the model's `default_max_tokens`. 1 or
+    more.
     """
     stop: list[str]
     """Texts of up to 256 bytes that end the answer before them: the earliest match, at equal start the longest. Up to
@@ -71,8 +71,8 @@ class InferOptions(TypedDict, total=False):
     logit_bias: dict[str, float]
     """Added to logits, by token id. Up to 1,024 entries."""
     n: int
-    """The number of answers to this prompt, which is computed once: each takes a sequence and a place in the queue, and
-    answer i has the seed `seed` + i. 1 to 8, default 1.
+    """Answers to this prompt, which is computed once: each takes a sequence and a place in the queue, and answer i has
+    the seed `seed` + i. 1 to 8, default 1.
     """
     grammar: str
     """A grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows."""
@@ -84,11 +84,9 @@ class InferOptions(TypedDict, total=False):
     schema holds up to 16 `pattern`s. Not beside `grammar`.
     """
     lenient: bool
-    """Leave out keywords of `json_schema` that cannot be enforced, in place of a refusal; the answer's `ignored` names
-    them. Default False.
-    """
+    """Leave out keywords of `json_schema` that cannot be enforced; the answer's `ignored` names them. Default False."""
     logprobs: int
-    """The number of likeliest tokens that come with each token, by the model alone, before any sampler. 0 to 20."""
+    """Likeliest tokens that come with each token, by the model alone, before any sampler. 0 to 20."""
     tools: Sequence[Tool | Mapping[str, Any]]
     """Functions that the model may call, for templates that show tools. Up to 128 entries."""
     tool_choice: ToolChoice | Mapping[str, Any]
@@ -96,14 +94,12 @@ class InferOptions(TypedDict, total=False):
     parallel_tool_calls: bool
     """False: the answer ends with its first call. Default True."""
     reasoning: ReasoningMode
-    """The thoughts of models that think: `auto` (without another in the model's entry) returns them in `reasoning`;
-    `keep` leaves them in `text`; `on` also has a model think that thinks only on request, and is refused (1004,
-    `lacks: thinking`) by a model without thoughts; `off` has it write none, or the fewest that its template allows.
+    """Thoughts: `auto` (without another in the model's entry) returns them in `reasoning`; `keep` leaves them in
+    `text`; `on` also has a model think that thinks only on request (1004, `lacks: thinking`, of others); `off` has
+    it write none, or the fewest that its template allows.
     """
     reasoning_tokens: int
-    """The most tokens of thoughts: a thought that would go on is closed there, as `reasoning: off` closes it, and the
-    answer follows; without effect on a model without thoughts. 0 or more.
-    """
+    """The most tokens of thoughts: a longer thought is closed there, and the answer follows. 0 or more."""
     continue_last: bool
     """Go on in the last message, an assistant's text, and return only what follows it. Default False."""
     template_args: dict[str, Any]
@@ -115,8 +111,8 @@ class InferOptions(TypedDict, total=False):
     seed: int
     """The sampler's seed; random if absent, 0 with `reproducible`; the answer has it. 0 or more."""
     reproducible: bool
-    """The same request gives the same answer again, whatever else the daemon does, at a cost; 1004 (`lacks:
-    reproducible`) if that cannot be kept. Default False.
+    """The same request gives the same answer again, whatever else runs, at a cost; 1004 (`lacks: reproducible`) if that
+    cannot be kept. Default False.
     """
     return_tokens: bool
     """Return the answer's token ids too. Default False."""
@@ -125,39 +121,36 @@ class InferOptions(TypedDict, total=False):
     'latency_critical'.
     """
     timeout_ms: int
-    """Deadline of the whole answer in ms, from arrival: 1002 before the first token, an early end after it. 1 to
-    86,400,000.
-    """
+    """Ms from arrival to the end of the answer: 1002 before the first token, an early end after it. 1 to 86,400,000."""
     queue_timeout_ms: int
-    """Deadline of the wait in the queue in ms, from arrival: 1002. 1 to 86,400,000."""
+    """Ms from arrival to the lease: 1002. 1 to 86,400,000."""
     wait: bool
     """False: refused (1001) unless a sequence is free now. Default True."""
     queue: bool
     """False: refused (1001) when the queue is full, whatever its policy. Default True."""
     supersede: str
-    """A key of up to 128 bytes: a newer request of this connection with the same key, once it is known to be valid,
-    cancels the older one (`data.superseded`) and takes its place in a full queue, unless it is itself held back by
-    one.
+    """A key of up to 128 bytes: a valid newer request of this connection with the same key cancels the older one
+    (`data.superseded`) and takes its place in a full queue, unless it is held back.
     """
     session: str
-    """A name of up to 128 bytes; of several replicas the one that ran the session last is preferred."""
+    """A name of up to 128 bytes; the replica that ran the session last is preferred."""
     cache_salt: str
-    """A text of up to 128 bytes; prompts share cached prefixes with others of the same user and salt only."""
+    """A text of up to 128 bytes; prompts share prefixes with the same user and salt only."""
     cache_prompt: bool
     """False: neither uses cached prefixes nor leaves one. Default True."""
     device: str
-    """The device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there."""
+    """`cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there."""
     progress: bool
     """Send `infer_stream/progress` notifications, also for `infer`. Default False."""
     client: str
     """A label of up to 64 bytes, for fairness and status; the process if absent."""
     tenant: str
-    """The caller that the process sends this for, a name of up to 64 bytes; a process's leases and places are shared by
-    tenant, and a tenant's by label; all requests without a name are of one tenant. Default ''.
+    """The caller that the process sends this for, a name of up to 64 bytes: a share within the process; requests
+    without a name are of one tenant. Default ''.
     """
     person: str
-    """The person of `[people]` in whose name a delegate sends it: a user of its own in all that follows; 1009 for
-    processes that are no delegates, and for unknown persons.
+    """The person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for processes that are no
+    delegates, and for unknown persons.
     """
     _meta: dict[str, Any]
     """The caller's own; only `traceparent` is read."""
@@ -171,8 +164,8 @@ class DecideOptions(TypedDict, total=False):
     model: str
     """A name of `models/list`; the default model if absent."""
     orders: int
-    """2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a preference for
-    the first option and costs a second reading; as the model's family does it if absent, else 1. 1 to 2.
+    """2: a choice is read forwards and backwards, and both are averaged, which cancels a preference for the first
+    option and costs a second reading; as the model's family does it if absent, else 1. 1 to 2.
     """
     reproducible: bool
     """The same question gives the same numbers to the last bit, whatever else the daemon does, at a cost. Default
@@ -201,12 +194,12 @@ class DecideOptions(TypedDict, total=False):
     client: str
     """As in `infer`."""
     tenant: str
-    """The caller that the process sends this for, a name of up to 64 bytes; a process's leases and places are shared by
-    tenant, and a tenant's by label; all requests without a name are of one tenant. Default ''.
+    """The caller that the process sends this for, a name of up to 64 bytes: a share within the process; requests
+    without a name are of one tenant. Default ''.
     """
     person: str
-    """The person of `[people]` in whose name a delegate sends it: a user of its own in all that follows; 1009 for
-    processes that are no delegates, and for unknown persons.
+    """The person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for processes that are no
+    delegates, and for unknown persons.
     """
     traceparent: str
     """W3C trace context, for the daemon's log."""

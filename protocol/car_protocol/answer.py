@@ -81,10 +81,9 @@ class Parted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: Annotated[
         PartedBy,
         note(
-            "the prompt parts from the nearest earlier prompt in a `system` message, in its `tools`, in another "
-            "`message`, in text that the `template` writes, or in a `prompt` without messages; or it does not part, "
-            "and the cells were `evicted` for others, have `no_mark` there that the model goes on from, or ended with "
-            "an engine (`restart`)"
+            "the part that differs from the nearest earlier prompt: a `system` message, its `tools`, another "
+            "`message`, text of the `template`, a `prompt` without messages; or why its cells are not there: `evicted` "
+            "for others, `no_mark` to go on from, ended with an engine (`restart`)"
         ),
     ]
     at: Annotated[int, Meta(ge=0), note("tokens that it has in common with the nearest earlier prompt")]
@@ -103,7 +102,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     completion_tokens: Annotated[
         int,
         Meta(ge=0),
-        note("every token that was sampled: also the token that ended the text, and tokens that a stop string cut off"),
+        note("sampled tokens: also the token that ended the text, and tokens that a stop string cut off"),
     ]
     parted: Annotated[
         Parted | None,

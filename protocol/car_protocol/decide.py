@@ -87,9 +87,8 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
     orders: Annotated[
         Annotated[int, Meta(ge=1, le=2)] | None,
         note(
-            "2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a "
-            "preference for the first option and costs a second reading; as the model's family does it if absent, "
-            "else 1"
+            "2: a choice is read forwards and backwards, and both are averaged, which cancels a preference for the "
+            "first option and costs a second reading; as the model's family does it if absent, else 1"
         ),
     ] = None
     reproducible: Annotated[

@@ -47,10 +47,9 @@ _Seed = Annotated[
 _Reasoning = Annotated[
     ReasoningMode | UnsetType,
     note(
-        "the thoughts of models that think: `auto` (without another in the model's entry) returns them in "
-        "`reasoning`; `keep` leaves them in `text`; `on` also has a model think that thinks only on request, and "
-        "is refused (1004, `lacks: thinking`) by a model without thoughts; `off` has it write none, or the fewest "
-        "that its template allows"
+        "thoughts: `auto` (without another in the model's entry) returns them in `reasoning`; `keep` leaves them in "
+        "`text`; `on` also has a model think that thinks only on request (1004, `lacks: thinking`, of others); `off` "
+        "has it write none, or the fewest that its template allows"
     ),
 ]
 
@@ -77,20 +76,17 @@ class GenerationOptions(Sampling, frozen=True, kw_only=True):
     reproducible: Annotated[
         bool,
         note(
-            "the same request gives the same answer again, whatever else the daemon does, at a cost; 1004 "
+            "the same request gives the same answer again, whatever else runs, at a cost; 1004 "
             "(`lacks: reproducible`) if that cannot be kept"
         ),
     ] = False
     logprobs: Annotated[
         Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None,
-        note("the number of likeliest tokens that come with each token, by the model alone, before any sampler"),
+        note("likeliest tokens that come with each token, by the model alone, before any sampler"),
     ] = None
     reasoning_tokens: Annotated[
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None,
-        note(
-            "the most tokens of thoughts: a thought that would go on is closed there, as `reasoning: off` closes it, "
-            "and the answer follows; without effect on a model without thoughts"
-        ),
+        note("the most tokens of thoughts: a longer thought is closed there, and the answer follows"),
     ] = None
     return_tokens: Annotated[bool, note("return the answer's token ids too")] = False
     lora: Annotated[
@@ -110,8 +106,8 @@ class PromptParams(GenerationOptions, frozen=True, kw_only=True):
     suffix: Annotated[
         str | None,
         note(
-            "the text after the gap that the answer fills, whose text before is `prompt`, for models that `can` do "
-            "`fill`; 1004 (`lacks: fill`) for others"
+            "the text after the gap that the answer fills; the text before is `prompt`; 1004 (`lacks: fill`) of "
+            "models that cannot"
         ),
     ] = None
     tokens: Annotated[Annotated[list[TokenId], Meta(min_length=1)] | None, note("token ids, taken as they are")] = None
@@ -122,8 +118,7 @@ class PromptParams(GenerationOptions, frozen=True, kw_only=True):
     max_tokens: Annotated[
         Annotated[int, Meta(ge=1, le=2**31 - 1)] | None,
         note(
-            "the longest answer: what fits the context if absent, unless the model's entry has a "
-            "`default_max_tokens`; a larger figure is cut to what fits"
+            "the longest answer, cut to what fits the context; if absent what fits, or the model's `default_max_tokens`"
         ),
     ] = None
     parse_special: Annotated[
@@ -144,10 +139,7 @@ class PromptParams(GenerationOptions, frozen=True, kw_only=True):
     ] = None
     lenient: Annotated[
         bool,
-        note(
-            "leave out keywords of `json_schema` that cannot be enforced, in place of a refusal; the answer's "
-            "`ignored` names them"
-        ),
+        note("leave out keywords of `json_schema` that cannot be enforced; the answer's `ignored` names them"),
     ] = False
     tools: Annotated[Tools, note("functions that the model may call, for templates that show tools")] = field(
         default_factory=list
@@ -179,45 +171,36 @@ class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields
         Meta(
             ge=1,
             le=MAX_ANSWERS,
-            description="the number of answers to this prompt, which is computed once: each takes a sequence and a "
-            "place in the queue, and answer i has the seed `seed` + i",
+            description="answers to this prompt, which is computed once: each takes a sequence and a place in the "
+            "queue, and answer i has the seed `seed` + i",
         ),
     ] = 1
     timeout_ms: Annotated[
         Milliseconds | None,
-        note("deadline of the whole answer in ms, from arrival: 1002 before the first token, an early end after it"),
+        note("ms from arrival to the end of the answer: 1002 before the first token, an early end after it"),
     ] = None
-    queue_timeout_ms: Annotated[
-        Milliseconds | None, note("deadline of the wait in the queue in ms, from arrival: 1002")
-    ] = None
+    queue_timeout_ms: Annotated[Milliseconds | None, note("ms from arrival to the lease: 1002")] = None
     wait: Annotated[bool, note("false: refused (1001) unless a sequence is free now")] = True
     queue: Annotated[bool, note("false: refused (1001) when the queue is full, whatever its policy")] = True
     supersede: Annotated[
         str | None,
         note(
-            f"a key of up to {MAX_SUPERSEDE_BYTES} bytes: a newer request of this connection with the same key, once "
-            "it is known to be valid, cancels the older one (`data.superseded`) and takes its place in a full queue, "
-            "unless it is itself held back by one"
+            f"a key of up to {MAX_SUPERSEDE_BYTES} bytes: a valid newer request of this connection with the same key "
+            "cancels the older one (`data.superseded`) and takes its place in a full queue, unless it is held back"
         ),
     ] = None
     session: Annotated[
         str | None,
-        note(
-            f"a name of up to {MAX_SESSION_BYTES} bytes; of several replicas the one that ran the session last is "
-            "preferred"
-        ),
+        note(f"a name of up to {MAX_SESSION_BYTES} bytes; the replica that ran the session last is preferred"),
     ] = None
     cache_salt: Annotated[
         str | None,
-        note(
-            f"a text of up to {MAX_SESSION_BYTES} bytes; prompts share cached prefixes with others of the same user "
-            "and salt only"
-        ),
+        note(f"a text of up to {MAX_SESSION_BYTES} bytes; prompts share prefixes with the same user and salt only"),
     ] = None
     cache_prompt: Annotated[bool, note("false: neither uses cached prefixes nor leaves one")] = True
     device: Annotated[
         Annotated[str, Meta(max_length=64)] | None,
-        note("the device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there"),
+        note("`cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there"),
     ] = None
     progress: Annotated[bool, note("send `infer_stream/progress` notifications, also for `infer`")] = False
     client: Annotated[

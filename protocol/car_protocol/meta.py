@@ -18,8 +18,8 @@ MAX_TENANT_BYTES = 64
 Tenant = Annotated[
     str,
     note(
-        f"the caller that the process sends this for, a name of up to {MAX_TENANT_BYTES} bytes; a process's leases and "
-        "places are shared by tenant, and a tenant's by label; all requests without a name are of one tenant"
+        f"the caller that the process sends this for, a name of up to {MAX_TENANT_BYTES} bytes: a share within the "
+        "process; requests without a name are of one tenant"
     ),
 ]
 
@@ -28,8 +28,8 @@ PERSON_PATTERN = r"\A[A-Za-z0-9_.-]{1,64}\Z"
 Person = Annotated[
     Annotated[str, Meta(pattern=PERSON_PATTERN)] | None,
     note(
-        "the person of `[people]` in whose name a delegate sends it: a user of its own in all that follows; 1009 for "
-        "processes that are no delegates, and for unknown persons"
+        "the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for processes that are no "
+        "delegates, and for unknown persons"
     ),
 ]
 

@@ -116,8 +116,8 @@ METHODS: dict[str, Method] = {
         DrainParams,
         Drained,
         waits=True,
-        note="Admits nothing from now on (1003), and answers the rest with 1003 at the timeout. Cancelling ends "
-        "the wait, not the drain. For administrators.",
+        note="Admits nothing from now on (1003), and refuses the rest at the timeout. Cancelling ends the wait, not "
+        "the drain. For administrators.",
     ),
     "daemon/reload": Method(
         "Read the configuration again.",

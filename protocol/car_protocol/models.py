@@ -42,9 +42,8 @@ class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
     can: Annotated[
         list[str],
         note(
-            "of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has "
-            "thoughts), `fill` (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that is not "
-            "loaded by its header, which `models/list` reads"
+            "of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking`, `fill` (a "
+            "`suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that is not loaded by its header"
         ),
     ]
     device: Annotated[
@@ -90,8 +89,8 @@ class ModelFile(Struct, frozen=True, kw_only=True):
     memory: Annotated[
         MemoryKind | None,
         note(
-            "what a sequence keeps of its tokens, which decides at which tokens prompts go on: cells of all, in some "
-            "layers cells of the last tokens alone, cells and states, or states alone"
+            "what a sequence keeps of its tokens: cells of all, in some layers cells of the last tokens alone, cells "
+            "and states, or states alone"
         ),
     ] = None
     unused_layers: Annotated[

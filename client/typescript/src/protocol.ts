@@ -5,8 +5,8 @@ export interface CapacityParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /** the default model if absent */
@@ -175,19 +175,13 @@ export interface InferParams {
   /** the sampler's seed; random if absent, 0 with `reproducible`; the answer has it */
   seed?: number;
   /**
-   * the same request gives the same answer again, whatever else the daemon does, at a cost; 1004
-   * (`lacks: reproducible`) if that cannot be kept Default false.
+   * the same request gives the same answer again, whatever else runs, at a cost; 1004 (`lacks:
+   * reproducible`) if that cannot be kept Default false.
    */
   reproducible?: boolean;
-  /**
-   * the number of likeliest tokens that come with each token, by the model alone, before any
-   * sampler
-   */
+  /** likeliest tokens that come with each token, by the model alone, before any sampler */
   logprobs?: number;
-  /**
-   * the most tokens of thoughts: a thought that would go on is closed there, as `reasoning: off`
-   * closes it, and the answer follows; without effect on a model without thoughts
-   */
+  /** the most tokens of thoughts: a longer thought is closed there, and the answer follows */
   reasoning_tokens?: number;
   /** return the answer's token ids too Default false. */
   return_tokens?: boolean;
@@ -196,8 +190,8 @@ export interface InferParams {
   /** special tokens in it count only with `parse_special` */
   prompt?: string;
   /**
-   * the text after the gap that the answer fills, whose text before is `prompt`, for models that
-   * `can` do `fill`; 1004 (`lacks: fill`) for others
+   * the text after the gap that the answer fills; the text before is `prompt`; 1004 (`lacks: fill`)
+   * of models that cannot
    */
   suffix?: string;
   /** token ids, taken as they are */
@@ -208,8 +202,8 @@ export interface InferParams {
    */
   messages?: Message[];
   /**
-   * the longest answer: what fits the context if absent, unless the model's entry has a
-   * `default_max_tokens`; a larger figure is cut to what fits
+   * the longest answer, cut to what fits the context; if absent what fits, or the model's
+   * `default_max_tokens`
    */
   max_tokens?: number;
   /** read special tokens that are written out in `prompt` and `suffix` as such Default false. */
@@ -226,8 +220,8 @@ export interface InferParams {
    */
   json_schema?: Record<string, unknown>;
   /**
-   * leave out keywords of `json_schema` that cannot be enforced, in place of a refusal; the
-   * answer's `ignored` names them Default false.
+   * leave out keywords of `json_schema` that cannot be enforced; the answer's `ignored` names them
+   * Default false.
    */
   lenient?: boolean;
   /** functions that the model may call, for templates that show tools */
@@ -237,10 +231,9 @@ export interface InferParams {
   /** false: the answer ends with its first call Default true. */
   parallel_tool_calls?: boolean;
   /**
-   * the thoughts of models that think: `auto` (without another in the model's entry) returns them
-   * in `reasoning`; `keep` leaves them in `text`; `on` also has a model think that thinks only on
-   * request, and is refused (1004, `lacks: thinking`) by a model without thoughts; `off` has it
-   * write none, or the fewest that its template allows
+   * thoughts: `auto` (without another in the model's entry) returns them in `reasoning`; `keep`
+   * leaves them in `text`; `on` also has a model think that thinks only on request (1004, `lacks:
+   * thinking`, of others); `off` has it write none, or the fewest that its template allows
    */
   reasoning?: "auto" | "keep" | "off" | "on";
   /** go on in the last message, an assistant's text, and return only what follows it Default false. */
@@ -255,56 +248,45 @@ export interface InferParams {
   /** a name of `models/list`; the default model if absent */
   model?: string;
   /**
-   * the number of answers to this prompt, which is computed once: each takes a sequence and a place
-   * in the queue, and answer i has the seed `seed` + i Default 1.
+   * answers to this prompt, which is computed once: each takes a sequence and a place in the queue,
+   * and answer i has the seed `seed` + i Default 1.
    */
   n?: number;
-  /**
-   * deadline of the whole answer in ms, from arrival: 1002 before the first token, an early end
-   * after it
-   */
+  /** ms from arrival to the end of the answer: 1002 before the first token, an early end after it */
   timeout_ms?: number;
-  /** deadline of the wait in the queue in ms, from arrival: 1002 */
+  /** ms from arrival to the lease: 1002 */
   queue_timeout_ms?: number;
   /** false: refused (1001) unless a sequence is free now Default true. */
   wait?: boolean;
   /** false: refused (1001) when the queue is full, whatever its policy Default true. */
   queue?: boolean;
   /**
-   * a key of up to 128 bytes: a newer request of this connection with the same key, once it is
-   * known to be valid, cancels the older one (`data.superseded`) and takes its place in a full
-   * queue, unless it is itself held back by one
+   * a key of up to 128 bytes: a valid newer request of this connection with the same key cancels
+   * the older one (`data.superseded`) and takes its place in a full queue, unless it is held back
    */
   supersede?: string;
-  /** a name of up to 128 bytes; of several replicas the one that ran the session last is preferred */
+  /** a name of up to 128 bytes; the replica that ran the session last is preferred */
   session?: string;
-  /**
-   * a text of up to 128 bytes; prompts share cached prefixes with others of the same user and salt
-   * only
-   */
+  /** a text of up to 128 bytes; prompts share prefixes with the same user and salt only */
   cache_salt?: string;
   /** false: neither uses cached prefixes nor leaves one Default true. */
   cache_prompt?: boolean;
-  /**
-   * the device to run on, `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is
-   * there
-   */
+  /** `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there */
   device?: string;
   /** send `infer_stream/progress` notifications, also for `infer` Default false. */
   progress?: boolean;
   /** a label of up to 64 bytes, for fairness and status; the process if absent */
   client?: string;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes; a process's leases and
-   * places are shared by tenant, and a tenant's by label; all requests without a name are of one
-   * tenant Default "".
+   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
+   * process; requests without a name are of one tenant Default "".
    */
   tenant?: string;
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string;
 }
@@ -468,10 +450,7 @@ export interface Usage {
   prompt_tokens: number;
   /** of the prompt, not computed again */
   cached_tokens: number;
-  /**
-   * every token that was sampled: also the token that ended the text, and tokens that a stop string
-   * cut off
-   */
+  /** sampled tokens: also the token that ended the text, and tokens that a stop string cut off */
   completion_tokens: number;
   /** of `infer` and `infer_stream`: the reason why not more of the prompt is cached */
   parted?: Parted;
@@ -480,10 +459,9 @@ export interface Usage {
 /** The reason why tokens were computed that an earlier prompt of the same caller has, or nearly has. */
 export interface Parted {
   /**
-   * the prompt parts from the nearest earlier prompt in a `system` message, in its `tools`, in
-   * another `message`, in text that the `template` writes, or in a `prompt` without messages; or it
-   * does not part, and the cells were `evicted` for others, have `no_mark` there that the model
-   * goes on from, or ended with an engine (`restart`)
+   * the part that differs from the nearest earlier prompt: a `system` message, its `tools`, another
+   * `message`, text of the `template`, a `prompt` without messages; or why its cells are not there:
+   * `evicted` for others, `no_mark` to go on from, ended with an engine (`restart`)
    */
   reason: "evicted" | "message" | "no_mark" | "prompt" | "restart" | "system" | "template" | "tools";
   /** tokens that it has in common with the nearest earlier prompt */
@@ -558,8 +536,8 @@ export interface CancelParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /** unknown ids are ignored */
@@ -575,8 +553,8 @@ export interface EmbedParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /**
@@ -590,9 +568,8 @@ export interface EmbedParams {
   /** of a longer text its beginning counts; without it such a text is refused Default false. */
   truncate?: boolean;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes; a process's leases and
-   * places are shared by tenant, and a tenant's by label; all requests without a name are of one
-   * tenant Default "".
+   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
+   * process; requests without a name are of one tenant Default "".
    */
   tenant?: string;
 }
@@ -610,8 +587,8 @@ export interface RerankParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   query: string;
@@ -621,9 +598,8 @@ export interface RerankParams {
   /** the number of the best documents to return; all if absent */
   top_n?: number | null;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes; a process's leases and
-   * places are shared by tenant, and a tenant's by label; all requests without a name are of one
-   * tenant Default "".
+   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
+   * process; requests without a name are of one tenant Default "".
    */
   tenant?: string;
 }
@@ -649,8 +625,8 @@ export interface DecideParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /**
@@ -660,9 +636,9 @@ export interface DecideParams {
   state: unknown;
   questions: (Choice | Score | Predicate)[];
   /**
-   * 2: a choice is read in its order and in the reverse one, and both are averaged, which cancels a
-   * preference for the first option and costs a second reading; as the model's family does it if
-   * absent, else 1
+   * 2: a choice is read forwards and backwards, and both are averaged, which cancels a preference
+   * for the first option and costs a second reading; as the model's family does it if absent, else
+   * 1
    */
   orders?: number | null;
   /**
@@ -695,9 +671,8 @@ export interface DecideParams {
   /** as in `infer` */
   client?: string | null;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes; a process's leases and
-   * places are shared by tenant, and a tenant's by label; all requests without a name are of one
-   * tenant Default "".
+   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
+   * process; requests without a name are of one tenant Default "".
    */
   tenant?: string;
 }
@@ -832,8 +807,8 @@ export interface TokenizeParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /** either this or `messages` */
@@ -872,8 +847,8 @@ export interface DetokenizeParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   tokens: number[];
@@ -893,8 +868,8 @@ export interface NoParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
 }
@@ -925,9 +900,9 @@ export interface Model {
   /** names for `lora` */
   adapters: string[];
   /**
-   * of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has
-   * thoughts), `fill` (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that
-   * is not loaded by its header, which `models/list` reads
+   * of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking`, `fill`
+   * (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that is not loaded by
+   * its header
    */
   can: string[];
   /** `cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+` */
@@ -966,8 +941,8 @@ export interface ShowParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   model: string;
@@ -998,8 +973,8 @@ export interface ModelFile {
   block_count: number;
   vocabulary: number | null;
   /**
-   * what a sequence keeps of its tokens, which decides at which tokens prompts go on: cells of all,
-   * in some layers cells of the last tokens alone, cells and states, or states alone
+   * what a sequence keeps of its tokens: cells of all, in some layers cells of the last tokens
+   * alone, cells and states, or states alone
    */
   memory?: "attention" | "hybrid" | "recurrent" | "windows" | null;
   /**
@@ -1084,8 +1059,8 @@ export interface LoadParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   model: string;
@@ -1101,8 +1076,8 @@ export interface StatusParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /**
@@ -1173,9 +1148,9 @@ export interface ModelStatus {
   /** names for `lora` */
   adapters: string[];
   /**
-   * of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking` (it has
-   * thoughts), `fill` (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that
-   * is not loaded by its header, which `models/list` reads
+   * of `generate`, `chat`, `images`, `audio`, `tools` (its template shows them), `thinking`, `fill`
+   * (a `suffix` beside the prompt), `decide`, `embed`, `rerank`; of a model that is not loaded by
+   * its header
    */
   can: string[];
   /** `cpu`, `gpu`, `gpu0` ...; `auto` until GPUs were looked for; of several replicas joined by `+` */
@@ -1429,8 +1404,8 @@ export interface CancelOtherParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /** its number in the status */
@@ -1444,8 +1419,8 @@ export interface DrainParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /** five seconds less than `drain_timeout_s` if absent; of several the shortest counts */
@@ -1465,8 +1440,8 @@ export interface WhyParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /** of a request; absent for all */
@@ -1502,8 +1477,8 @@ export interface UsageParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own in all that
-   * follows; 1009 for processes that are no delegates, and for unknown persons
+   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
+   * processes that are no delegates, and for unknown persons
    */
   person?: string | null;
   /** what tells rows apart; `person` tells people and users apart */
@@ -1683,8 +1658,8 @@ export interface Methods {
   /** Cancel another connection's request. A request of the same user; root may cancel any request. */
   "daemon/cancel": { params: CancelOtherParams; result: Empty };
   /**
-   * Finish what runs and waits, then end. Admits nothing from now on (1003), and answers the rest
-   * with 1003 at the timeout. Cancelling ends the wait, not the drain. For administrators.
+   * Finish what runs and waits, then end. Admits nothing from now on (1003), and refuses the rest
+   * at the timeout. Cancelling ends the wait, not the drain. For administrators.
    */
   "daemon/drain": { params: DrainParams; result: Drained };
   /**
