@@ -190,6 +190,7 @@ bench-full: install ## all benchmarks
 	$(BIN)/python -m benchmarks.start
 	$(BIN)/python -m benchmarks.confinement
 	$(BIN)/python -m benchmarks.admission
+	$(BIN)/python -m benchmarks.decisions
 	$(BIN)/python -m benchmarks.day
 	$(BIN)/python -m benchmarks.long_prompt
 	$(BIN)/python -m benchmarks.long_prompt --tokens 4000

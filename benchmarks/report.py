@@ -30,6 +30,11 @@ class Report:
         print(f"{what:75} {value:9.2f}{extra}", flush=True)
         self._said[what] = [value, *more]
 
+    def verdict(self, what: str, value: float, bar: float) -> None:
+        """Print one line: what, its figure, the most that it may be, and if it holds."""
+        print(f"{what:75} {value:9.2f}  at most {bar:.2f}: {'holds' if value <= bar else 'MISSED'}", flush=True)
+        self._said[what] = [value, bar]
+
     def close(self, **more: Any) -> None:
         """Write the record."""
         busy = self._machine.load_average[0]
