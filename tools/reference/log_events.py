@@ -40,8 +40,8 @@ MEANINGS = {
     "daemon.idle": "`--exit-idle` ends the daemon",
     "daemon.started, daemon.stopped": "the daemon serves at its socket, and is done",
     "device.pressure": (
-        "a GPU has less than a quarter (`some`) or a sixteenth (`critical`) of its reserve free: "
-        "models on it run fewer requests, and leave sooner when idle"
+        "a GPU has less than a quarter (`some`) or a sixteenth (`critical`) of its reserve free: its models run fewer "
+        "requests"
     ),
     "devices.found": 'the GPUs that llama.cpp finds, for models with `device = "auto"`',
     "devices.unknown": (
@@ -52,16 +52,15 @@ MEANINGS = {
     ),
     "engine.placed, engine.unplaced": "the machine of the cluster that has the engine; why none has a place for it",
     "engine.slow": (
-        "the guide is decoded more slowly than any llama.cpp that was built for this CPU would on idle cores; "
+        "the guide is decoded more slowly than by any llama.cpp that was built for this CPU; "
         "`why` has the figures and the command that builds one"
     ),
     "engine.stuck": (
-        "an engine was killed: no heartbeat, a step that does not end, or a request whose preparation "
-        "takes more than 5 s of a core's work for each MiB of it"
+        "an engine was killed: no heartbeat, a step that does not end, or a preparation of more than 5 s for each MiB"
     ),
     "engine.unpacked": (
-        "an engine crashed while it loaded its model; the next engines on this device take the weights "
-        "as the file has them ([what survives what](../explanation/failure.md))"
+        "an engine crashed while it loaded; the next engines take weights as the file has them "
+        "([what to do](../explanation/failure.md))"
     ),
     "images.pillow_missing": (
         "a model has a projector, and Pillow is not installed (`card-daemon[images]`): requests with images get 1004"
@@ -88,8 +87,7 @@ MEANINGS = {
     "model.no_room": "a model was not loaded: what it needs, and what is free",
     "model.not_inspected": "a model's file could not be read for `models/show`",
     "model.template_invalid": (
-        "the chat template in the model's file cannot be used, with jinja's message and line, "
-        "or because a short chat takes too much: requests with `messages` get 1004"
+        "the chat template in the model's file cannot be used, and why: requests with `messages` get 1004"
     ),
     "model.unknown_parts": (
         "a model's file has tensor types that this version does not know; an engine tries it, "
@@ -105,8 +103,7 @@ MEANINGS = {
     "request.waited": "a request waited 100 ms or more for its lease",
     "socket.bound_again, socket.lost": "something else is at the socket's path; it is the daemon's again",
     "supervisor.failed": (
-        "a defect in what keeps a model's engine up: the model is `failed` until its next request, "
-        "the default one until the daemon starts again"
+        "a defect: the model is `failed` until its next request, the default one until the daemon starts again"
     ),
     "tokenization.quarantined": "a text to cut into tokens was there when two engines died: it is refused",
     "usage.not_written": (
