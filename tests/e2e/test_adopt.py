@@ -150,6 +150,16 @@ def chat(port: int, text: str) -> Whole | None:
     return Whole(len(lines), lines[-1]["model"])
 
 
+def status_of(port: int, method: str, path: str, body: Any) -> int:
+    """Return the HTTP status of a request."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANG_S)
+    connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+    with connection.getresponse() as response:
+        response.read()
+    connection.close()
+    return response.status
+
+
 class Load:
     """Clients that each stream one answer after the other, and try a request again that was not accepted."""
 
@@ -273,6 +283,16 @@ def test_undo_leaves_every_file_and_setting_as_before_also_beside_changes_of_the
         user.adopt("--undo")
         words = " ".join(config.read_text().split())
         assert words == '# mine [queue] limit = 7 # few [http] hosts = ["laptop"]'
+
+
+def test_undo_removes_a_configuration_that_it_made_also_if_models_came_and_went_meanwhile() -> None:
+    with user_with_models() as user:
+        before = digest_of(user.home)
+        user.adopt("--yes")
+        assert status_of(user.port, "POST", "/api/copy", {"source": MINE, "destination": "also"}) == 200
+        assert status_of(user.port, "DELETE", "/api/delete", {"model": "also"}) == 200
+        user.adopt("--undo")
+        assert digest_of(user.home) == before
 
 
 def test_a_blob_that_the_other_program_removes_is_an_unloaded_model_with_a_reason() -> None:

@@ -173,10 +173,11 @@ class Takeover(Struct, frozen=True):
         if not adoption.models:
             return
         with CardToml(config_path()) as config:
-            if config.text == adoption.after:
+            if config.text != adoption.after:
+                config.remove_models(adoption.models)
+            if config.text == adoption.after or (adoption.before is None and not config.text.strip()):
                 config.go_back(adoption.before)
             else:
-                config.remove_models(adoption.models)
                 config.save()
         with suppress(DaemonUnavailable):
             reload_config(self.client)
