@@ -289,7 +289,8 @@ def test_undo_removes_a_configuration_that_it_made_also_if_models_came_and_went_
     with user_with_models() as user:
         before = digest_of(user.home)
         user.adopt("--yes")
-        assert status_of(user.port, "POST", "/api/copy", {"source": MINE, "destination": "also"}) == 200
+        pirate = {"model": "also", "from": MINE, "system": "You are a pirate.", "stream": False}
+        assert status_of(user.port, "POST", "/api/create", pirate) == 200
         assert status_of(user.port, "DELETE", "/api/delete", {"model": "also"}) == 200
         user.adopt("--undo")
         assert digest_of(user.home) == before
