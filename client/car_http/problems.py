@@ -96,8 +96,8 @@ STATUSES = {
     409: "a newer request of the same key, or an administrator, ended this one",
     413: "the body is too long",
     415: "the content type is not application/json, or the body is compressed",
-    429: "the queue is full, or many wrong keys came from the address: retry after the time in `retry-after-ms`; "
-    "or the key has too many streams of events",
+    429: "the queue is full, a quota is used up, or the address sent many wrong keys: retry after `retry-after-ms`; "
+    "or the key has too many streams",
     500: "a defect, whose place is in the log",
     502: "the engine was lost, or the daemon sent something that the door cannot read",
     503: "no daemon answers, it is of another version, it drains, or there is no room: retry later",

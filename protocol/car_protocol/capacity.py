@@ -19,9 +19,7 @@ class CapacityParams(Params, frozen=True, kw_only=True):
     subscribe: Annotated[
         bool | None,
         note(
-            "true also sends `inference/capacity_changed` with the same object on every change of `generation`, of "
-            "several at once on the last, "
-            "false ends that"
+            "true also sends `inference/capacity_changed` with the same object when `generation` grew, false ends that"
         ),
     ] = None
 
@@ -39,14 +37,14 @@ class Capacity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     capacity: Annotated[
         int,
         note(
-            "requests of this model that run at once now: declared, lowered by pressure and by the limit of the "
-            "machine, never below 1; 1 while its engine is not ready"
+            "requests of this model that run at once now: declared, lowered by pressure and the machine's limit, never "
+            "below 1; 1 while its engine is not ready"
         ),
     ]
     declared: Annotated[int | None, note("the figure that its engine declared; null until it is ready")]
     in_use: Annotated[int, note("sequences leased")]
     available: Annotated[
-        int, note("sequences of the model that are free; with `machine` its limit may keep them from being leased")
+        int, note("free sequences of the model, which the limit of `machine` may keep from being leased")
     ]
     parked: Annotated[int, note("requests set aside, which hold no sequence")]
     queued: Annotated[int, note("requests of this model that wait, also outside of a full queue")]
@@ -68,9 +66,8 @@ class Capacity(Struct, frozen=True, kw_only=True, omit_defaults=True):
     inputs: Annotated[
         dict[str, float] | None,
         note(
-            "the figures that `policy` decided by: `free_bytes`, `kv_bytes_per_sequence`, `tokens_per_s_N` measured "
-            "with N sequences, and if other programs had the cores meanwhile `cores_of_others`, until it is measured "
-            "again in an idle minute"
+            "the figures that `policy` decided by: `free_bytes`, `kv_bytes_per_sequence`, `tokens_per_s_N` with N "
+            "sequences, and `cores_of_others` if other programs had cores meanwhile, until it is measured again"
         ),
     ] = None
 

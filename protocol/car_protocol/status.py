@@ -82,9 +82,9 @@ class Queue(Struct, frozen=True, kw_only=True):
 class Labelled(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Work of a client, as the client itself names it."""
 
-    person: Annotated[str | None, note("the person of the request; of a connection, of its last call")] = None
-    client: Annotated[str | None, note("the label of the request; of a connection, of its last one")] = None
-    tenant: Annotated[str | None, note("the tenant of the request; of a connection, of its last one")] = None
+    person: Annotated[str | None, note("of the request; of a connection's last call")] = None
+    client: Annotated[str | None, note("the label, likewise")] = None
+    tenant: Annotated[str | None, note("likewise")] = None
 
     @property
     def caller(self) -> str:
@@ -113,8 +113,8 @@ class WaitingStatus(Labelled, frozen=True, kw_only=True, omit_defaults=True):
     awaits: Annotated[
         Awaited,
         note(
-            "`place`: one in the full queue; `engine`: one of the model, which loads or restarts; `prompt`: their own, "
-            "as tokens; `sequence`: a free one; `turn`: parked for others; `reader`: parked until their client reads"
+            "a `place` in the full queue, an `engine`, which loads or restarts, the `prompt` as tokens, a free "
+            "`sequence`; `turn`: parked for others; `reader`: parked until their client reads"
         ),
     ]
     requests: int

@@ -77,7 +77,7 @@ def row(table: str, member: str) -> list[str]:
         ("logit_bias", "{text: -100 to 100}, up to 1,024", "`{}`"),
         ("messages", "[object], 1 to 512", ""),
         ("messages[].role", "text", "required"),
-        ("tools[].function.parameters", "object", "`{}`"),
+        (".parameters", "object", "`{}`"),
         ("priority", "`latency_critical`, `throughput`", '`"latency_critical"`'),
         ("prompt", "text", ""),
     ],

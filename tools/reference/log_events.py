@@ -17,9 +17,9 @@ _USUAL: Level = "warning"  # which the table leaves out
 _DEFECT = "a defect, with its place in the code: please report it"
 # What each event means; events of one meaning stand together.
 MEANINGS = {
-    "accept.paused": "the system has no descriptor for another connection; clients wait",
-    "call.failed": "a defect kept a call from its answer: the method, and the place in the code",
-    "capacity.declared": "how many sequences the engine declared, by which policy, from which figures",
+    "accept.paused": "no descriptor is left for another connection; clients wait",
+    "call.failed": "a defect kept a call from its answer: its method and place",
+    "capacity.declared": "the sequences that an engine declared, by which policy, from which figures",
     "capacity.lowered, context.lowered": ("an explicit figure that memory does not hold, or that a model cannot have"),
     "cells.no_folder, cells.not_stored": "prefixes are not written to `cache_dir`: why, and what to do",
     "cells.removed": "files of `cache_dir` that nobody used for a week were deleted",
@@ -32,10 +32,8 @@ MEANINGS = {
     ),
     "connection.refused": "another user tried to connect",
     "cores.taken": "how many cores other programs take, which engines leave to them",
-    "cores.unreadable, memory.unreadable": ("the system does not report them; threads and capacity stay as they are"),
-    "curve.outdated": (
-        "steps are far cheaper than was measured when this model was loaded first: measured anew at its next start"
-    ),
+    "cores.unreadable, memory.unreadable": ("the system does not report them; threads and capacity stay"),
+    "curve.outdated": ("steps are far cheaper than was measured: measured anew at the model's next start"),
     "curve.renewed": "a model whose capacity was measured on busy cores is loaded again in an idle minute",
     "daemon.idle": "`--exit-idle` ends the daemon",
     "daemon.started, daemon.stopped": "the daemon serves at its socket, and is done",
@@ -66,16 +64,14 @@ MEANINGS = {
         "a model has a projector, and Pillow is not installed (`card-daemon[images]`): requests with images get 1004"
     ),
     "keep_alive.armed, model.fits, model.not_awaited, model.waits": "why a model is loaded now, later or not at all",
-    "layers.on_host": (
-        "layers, or experts of layers, for which the GPUs have no room: computed on the host, which is slower"
-    ),
+    "layers.on_host": ("layers, or experts of layers, without room on the GPUs: computed on the host, which is slower"),
     "load.retried": (
         "a model did not load with the layers planned for its GPUs; tried once more with four fifths of their memory"
     ),
     "memory.pressure": "the level of memory pressure changed, with the readings",
     "metrics.served": "the address of the metrics",
     "model.evicted, model.idle": (
-        "a model was unloaded: for another one (`in_favour_of`), or after its `keep_alive_s` without use"
+        "a model was unloaded: for another one (`in_favour_of`), or after its `keep_alive_s`"
     ),
     "model.failed": (
         "the model cannot be loaded, or its engine died too often; `run` is the command that downloads its file"
@@ -90,8 +86,7 @@ MEANINGS = {
         "the chat template in the model's file cannot be used, and why: requests with `messages` get 1004"
     ),
     "model.unknown_parts": (
-        "a model's file has tensor types that this version does not know; an engine tries it, "
-        "and `model.failed` names them if it cannot load it"
+        "a model's file has tensor types that this version does not know; an engine tries it all the same"
     ),
     "placer.apart, placer.ended": "the process that places engines has no connection to the cluster, or ended",
     "request.cancelled": "by its client, its user or root, or by its connection's end",

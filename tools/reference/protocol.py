@@ -26,6 +26,7 @@ _META = "_meta"
 _EVERYWHERE = ("person",)
 # The meaning of members that the request object has too.
 _AS_ASKED = "as in `infer`"
+_ALL = "all members"
 _AS_ANSWERED = "as in the answer object"
 # A list of more params than these says how it begins.
 _MOST_LISTED, _LISTED = 8, 2
@@ -247,7 +248,7 @@ def said_once(rows: Iterable[Row], at: int = 0) -> list[Row]:
     whole = {pair for pair in dropped.values() if len(same[pair]) == sizes[pair[0]] == sizes[pair[1]]}
     gone = {_path(row[at]) for row in dropped} | {_path(row[at]) for row in kept if row[-1].startswith("as in ")}
     shown = [_said(row, at, dropped.get(row), same, whole, gone) for row in kept]
-    return list(_joined_rows((row for row in shown if row), at))
+    return list(_shortened(_joined_rows((row for row in shown if row), at), at))
 
 
 def _joined_rows(rows: Iterable[Row], at: int) -> Iterator[Row]:
@@ -264,6 +265,23 @@ def _joined_rows(rows: Iterable[Row], at: int) -> Iterator[Row]:
         else:
             names = ", ".join(row[at] if not holder else f"`{_split(row[at])[1]}" for row in found)
             yield (*found[0][:at], f"`{holder}`: {names}" if holder else names, *found[0][at + 1 :])
+
+
+def _shortened(rows: Iterable[Row], at: int) -> Iterator[Row]:
+    """Yield rows in which a member of the object of the name above has no more than a dot before its own name."""
+    above: Row | None = None
+    for row in rows:
+        object_named, names = re.fullmatch(r"(?:`([^`]+)`: )?(.*)", row[at]).groups()  # type: ignore[union-attr]  # any text matches
+        holder = object_named or _split(row[at])[0]
+        if holder and names != _ALL:
+            known = (*row[:at], holder) == above
+            own = names if object_named else f"`{_split(row[at])[1]}"
+            cell = own.replace("`", "`.", 1) if known else own.replace("`", f"`{holder}.", 1)
+            cell = re.sub(r", `", ", `.", cell)
+            yield (*row[:at], cell, *row[at + 1 :])
+        else:
+            yield row
+        above = (*row[:at], holder)
 
 
 def _named_once(rows: Iterable[Row]) -> Iterator[Row]:
@@ -290,7 +308,7 @@ def _said(
         return row
     if row != same[pair][0]:
         return ()
-    inside = "all members" if pair in whole else ", ".join(f"`{_split(each[at])[1]}" for each in same[pair])
+    inside = _ALL if pair in whole else ", ".join(f"`{_split(each[at])[1]}" for each in same[pair])
     names = f"`{holder}`: {inside}"
     return (*row[:at], names, *("" for _ in row[at + 2 :]), f"as in `{pair[1]}`" if pair[1] else "as above")
 

@@ -12,8 +12,8 @@ export interface CapacityParams {
   /** the default model if absent */
   model?: string | null;
   /**
-   * true also sends `inference/capacity_changed` with the same object on every change of
-   * `generation`, of several at once on the last, false ends that
+   * true also sends `inference/capacity_changed` with the same object when `generation` grew, false
+   * ends that
    */
   subscribe?: boolean | null;
 }
@@ -24,15 +24,15 @@ export interface CapacityParams {
  */
 export interface Capacity {
   /**
-   * requests of this model that run at once now: declared, lowered by pressure and by the limit of
-   * the machine, never below 1; 1 while its engine is not ready
+   * requests of this model that run at once now: declared, lowered by pressure and the machine's
+   * limit, never below 1; 1 while its engine is not ready
    */
   capacity: number;
   /** the figure that its engine declared; null until it is ready */
   declared: number | null;
   /** sequences leased */
   in_use: number;
-  /** sequences of the model that are free; with `machine` its limit may keep them from being leased */
+  /** free sequences of the model, which the limit of `machine` may keep from being leased */
   available: number;
   /** requests set aside, which hold no sequence */
   parked: number;
@@ -62,8 +62,8 @@ export interface Capacity {
   reason?: string;
   /**
    * the figures that `policy` decided by: `free_bytes`, `kv_bytes_per_sequence`, `tokens_per_s_N`
-   * measured with N sequences, and if other programs had the cores meanwhile `cores_of_others`,
-   * until it is measured again in an idle minute
+   * with N sequences, and `cores_of_others` if other programs had cores meanwhile, until it is
+   * measured again
    */
   inputs?: Record<string, number>;
 }
@@ -1267,11 +1267,11 @@ export interface Queue {
  * sent.
  */
 export interface SequenceStatus {
-  /** the person of the request; of a connection, of its last call */
+  /** of the request; of a connection's last call */
   person?: string;
-  /** the label of the request; of a connection, of its last one */
+  /** the label, likewise */
   client?: string;
-  /** the tenant of the request; of a connection, of its last one */
+  /** likewise */
   tenant?: string;
   model: string;
   /** its number in the engine */
@@ -1290,11 +1290,11 @@ export interface SequenceStatus {
 
 /** One connected client. */
 export interface ConnectionStatus {
-  /** the person of the request; of a connection, of its last call */
+  /** of the request; of a connection's last call */
   person?: string;
-  /** the label of the request; of a connection, of its last one */
+  /** the label, likewise */
   client?: string;
-  /** the tenant of the request; of a connection, of its last one */
+  /** likewise */
   tenant?: string;
   /** its number */
   connection: number;
@@ -1331,17 +1331,16 @@ export interface Memory {
 
 /** Requests of one connection and label that wait for the same. */
 export interface WaitingStatus {
-  /** the person of the request; of a connection, of its last call */
+  /** of the request; of a connection's last call */
   person?: string;
-  /** the label of the request; of a connection, of its last one */
+  /** the label, likewise */
   client?: string;
-  /** the tenant of the request; of a connection, of its last one */
+  /** likewise */
   tenant?: string;
   model: string;
   /**
-   * `place`: one in the full queue; `engine`: one of the model, which loads or restarts; `prompt`:
-   * their own, as tokens; `sequence`: a free one; `turn`: parked for others; `reader`: parked until
-   * their client reads
+   * a `place` in the full queue, an `engine`, which loads or restarts, the `prompt` as tokens, a
+   * free `sequence`; `turn`: parked for others; `reader`: parked until their client reads
    */
   awaits: "engine" | "place" | "prompt" | "reader" | "sequence" | "turn";
   requests: number;
