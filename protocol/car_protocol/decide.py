@@ -15,7 +15,7 @@ MAX_QUESTIONS = 400
 MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_NAME_BYTES = 256
-_TEXT_OR_JSON = "a text, or any JSON value, which is shown as JSON"
+_TEXT_OR_JSON = "a text, or any JSON value"
 # The members by which an item of a state is a message.
 _SAYS = ("content", "tool_calls")
 
@@ -80,7 +80,7 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
         Any,
         note(
             "what the questions are about: a text, messages as `infer` takes them (images and sounds too), or any "
-            "other JSON value, which is shown as JSON with its keys in their order; not empty"
+            "other JSON value, shown as JSON with its keys in their order; not empty"
         ),
     ]
     questions: Annotated[list[Question], Meta(extra_json_schema={"minItems": 1, "maxItems": MAX_QUESTIONS})]

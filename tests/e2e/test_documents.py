@@ -37,7 +37,6 @@ NOT_RUN = {
     ("models.md", "carctl models add"): "it needs the hub; test_add.py has a stand-in",
     ("models.md", "carctl models pull"): "it needs the hub; test_downloads.py takes these steps with a stand-in",
     ("security.md", "pip install --require-hashes"): "it installs everything anew, llama.cpp too",
-    ("service.md", "scrape_configs:"): "Prometheus' own configuration",
     ("service.md", "[Service]\nPrivateNetwork"): "a drop-in: systemd checks it in tests/service",
     ("service.md", "[Service]\nExecStart"): "a drop-in: systemd checks it in tests/service",
     ("service.md", "[Service]\nPrivateUsers"): "a drop-in for machines without user namespaces",

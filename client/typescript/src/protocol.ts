@@ -631,7 +631,7 @@ export interface DecideParams {
   person?: string | null;
   /**
    * what the questions are about: a text, messages as `infer` takes them (images and sounds too),
-   * or any other JSON value, which is shown as JSON with its keys in their order; not empty
+   * or any other JSON value, shown as JSON with its keys in their order; not empty
    */
   state: unknown;
   questions: (Choice | Score | Predicate)[];
@@ -682,7 +682,7 @@ export interface Choice {
   type: "choice";
   /** unique in the request; the question's index if absent */
   name?: string | null;
-  /** a text, or any JSON value, which is shown as JSON */
+  /** a text, or any JSON value */
   instructions: unknown;
   options: Option[];
 }
@@ -691,7 +691,7 @@ export interface Choice {
 export interface Option {
   /** unique in its question; `"true"` and `true` are two */
   value: string | boolean;
-  /** a text, or any JSON value, which is shown as JSON */
+  /** a text, or any JSON value */
   description?: unknown;
 }
 
@@ -700,7 +700,7 @@ export interface Score {
   type: "score";
   /** unique in the request; the question's index if absent */
   name?: string | null;
-  /** a text, or any JSON value, which is shown as JSON */
+  /** a text, or any JSON value */
   instructions: unknown;
   /** the lowest first */
   levels: Level[];
@@ -708,7 +708,7 @@ export interface Score {
 
 /** One step of a score. */
 export interface Level {
-  /** a text, or any JSON value, which is shown as JSON */
+  /** a text, or any JSON value */
   label: unknown;
 }
 
@@ -717,7 +717,7 @@ export interface Predicate {
   type: "predicate";
   /** unique in the request; the question's index if absent */
   name?: string | null;
-  /** a text, or any JSON value, which is shown as JSON; may be absent if a side is described */
+  /** a text, or any JSON value; may be absent if a side is described */
   instructions?: unknown;
   /** what it means that it is so */
   true?: unknown;
