@@ -124,7 +124,7 @@ shape: .venv/engineless ## figures about the code's shape: a mirror, no gate
 trace: .venv/engineless ## the calls of one token; renews docs/explanation/follow-one-token.md
 	$(BIN)/python -m tools.trace
 
-docs: install ## the tables of docs/reference, from the definitions; the blocking client; TypeScript types
+docs: install ## the tables of the pages, from the code; the blocking client; TypeScript types
 	$(BIN)/python -m tools.reference
 	$(BIN)/python -m tools.blocking_client
 	$(BIN)/python -m tools.typescript_types

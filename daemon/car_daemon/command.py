@@ -29,12 +29,12 @@ from car_daemon.telemetry import logs
 from car_protocol import __version__
 from car_protocol.hub import PREFIX, hub_file
 
-# sysexits.h: wrong usage, a service is missing, the system lacks something, try again later, a bad configuration.
-EX_USAGE = 64
-EX_UNAVAILABLE = 69
-EX_OSERR = 71
-EX_TEMPFAIL = 75
-EX_CONFIG = 78
+# Names and numbers are those of sysexits.h.
+EX_USAGE = 64  # wrong usage, or a socket path that cannot be used
+EX_UNAVAILABLE = 69  # the default model cannot be loaded
+EX_OSERR = 71  # the system lacks what the daemon needs: memory, threads, descriptors or `/proc`
+EX_TEMPFAIL = 75  # another daemon listens at the socket
+EX_CONFIG = 78  # a bad configuration, or an address for metrics that cannot be had
 _MAX_PORTABLE_INT = 2**31 - 1
 _MOST_DIGITS = 10
 _STANDARD_ERROR = 2

@@ -7,7 +7,15 @@ from msgspec import Struct
 from car_protocol.limits import Limits
 from car_protocol.meta import Params, note
 
-Policy = Literal["env", "flag", "config", "measured", "memory", "ram_tiers", "ram_per_8gb"]
+Policy = Literal[
+    "measured",  # the default: the fewest sequences that reach 90% of the best throughput
+    "memory",  # what memory holds, 1 to 8
+    "ram_tiers",  # 3, 2 or 1, for 48, 16 or less GB
+    "ram_per_8gb",  # one for each 8 GiB, 1 to 8
+    "env",  # `CAR_INFERENCE_MAX_CONCURRENT`, of the machine
+    "flag",  # `--capacity`, of the machine
+    "config",  # `[capacity] sequences` of the machine, or `sequences` of a model
+]
 Pressure = Literal["none", "some", "critical"]
 ModelState = Literal["unloaded", "loading", "ready", "draining", "failed"]
 

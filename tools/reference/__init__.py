@@ -1,1 +1,1 @@
-"""The tables of docs/reference, made from the definitions that decode requests, configurations and command lines."""
+"""The tables of the pages, made from the code: what decodes requests, configurations and command lines, and more."""

@@ -1,11 +1,15 @@
 """The tables of the command lines' pages, from the parsers that read them."""
 
+import inspect
+import re
 from argparse import SUPPRESS, Action, ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
 
 from car_client.carctl.main import COMMANDS, make_parser
+from car_daemon import command as daemon_command
 from car_daemon.command import make_parser as daemon_parser
 from car_http.command import make_parser as door_parser
+from tools.reference.protocol import table
 
 # Arguments that a command shares with an earlier one stand there, from this many on.
 _SHARED = 2
@@ -85,7 +89,14 @@ def _below(parser: ArgumentParser) -> dict[str, tuple[str, ArgumentParser]]:
     return {}
 
 
+def exit_codes() -> str:
+    """Return the exit codes of the daemon with the comments beside them."""
+    codes = re.findall(r"^EX_\w+ = (\d+)  # (.+)$", inspect.getsource(daemon_command), re.MULTILINE)
+    return table(("exit code", "meaning"), [("0", "a clean stop"), *codes])
+
+
 TABLES = {
+    "exit codes": exit_codes,
     "carctl": carctl,
     "card flags": lambda: arguments_of(daemon_parser()),
     "card-http flags": lambda: arguments_of(door_parser()),

@@ -15,6 +15,7 @@ PAGES = {
     "reference/metrics.md": "metrics",
     "reference/log-events.md": "log_events",
     "explanation/architecture.md": "packages",
+    "explanation/capacity.md": "policies",
     "howto/tool-calls.md": "tool_styles",
 }
 _PLACE = re.compile(r"<!-- table: ([a-z -]+) -->\n.*?<!-- end -->", re.DOTALL)
