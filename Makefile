@@ -139,7 +139,7 @@ docs: install ## the tables of the pages, from the code; the blocking client; Ty
 site: .venv/engineless .venv/site/installed ## the pages of docs/ with a search, in build/site; a bad link is an error
 	NO_MKDOCS_2_WARNING=1 .venv/site/bin/mkdocs build --quiet --strict
 
-pictures: install ## docs/pictures, from a daemon that works
+pictures: install browser ## docs/pictures, from a daemon that works; needs chromium
 	$(BIN)/python -m tools.pictures
 
 build: install ## a wheel

@@ -18,7 +18,7 @@ from car_client.carctl.top.state import TopState
 from car_client.carctl.top.view import view
 from car_client.carctl.view.picture import picture
 from car_client.results import Status
-from tools.pictures import recording
+from tools.pictures import page, recording
 from tools.pictures.first_minutes import first_minutes
 from tools.pictures.svg import drawn
 
@@ -34,6 +34,7 @@ def main() -> None:
     """Write the pictures."""
     with tempfile.TemporaryDirectory() as folder, _daemon(folder), _apps(folder):
         before, after = _statuses(f"{folder}/card.sock")
+        page.draw(FOLDER, f"{folder}/card.sock", folder)
     top = TopState()
     top.update(before, 0.0)
     top.update(after, 1.0)
