@@ -366,6 +366,14 @@ def starving() -> list[App]:
     return [fresh, App("long", works(30, 0, 1500, 0.0), loops=2, starts=3.0)]
 
 
+def tiny_beside_prompts() -> list[App]:
+    """Return a label with tiny requests beside 60 prompts of one label, and streams that hold all sequences."""
+    prompts = App("prompts", works(900, 0, 20, 0.3), loops=60)
+    streams = [App(f"stream {number}", works(30, 0, 2500, 0.0)) for number in range(4)]
+    # By then each stream has had its first turn.
+    return [prompts, *streams, App("tiny", works(10, 0, 3), thinks(0.4), starts=20.0)]
+
+
 def churning() -> list[App]:
     """Return a label with long answers beside 6 short answers at a time, each of a fresh label of its own user."""
     fresh = App("fresh", works(20, 0, 40, 0.5), thinks(0.05), loops=6, fresh=True)
@@ -412,6 +420,7 @@ CASES: dict[str, tuple[Callable[[], list[App]], int]] = {
     "light": (light, 4),
     "starving": (starving, 4),
     "churning": (churning, 2),
+    "tiny": (tiny_beside_prompts, 4),
     "decides alone": (decides_alone, 8),
     "decides beside a program": (decides_beside_a_program, 8),
     "decides beside programs": (decides_beside_programs, 8),

@@ -38,7 +38,9 @@ def test_every_long_stream_of_many_ends() -> None:
     assert min(len(each.ends) for each in simulated("equal", 600.0).apps) >= 20
 
 
-@pytest.mark.parametrize(("case", "name"), [("singles", "decides"), ("short", "short"), ("light", "light")])
+@pytest.mark.parametrize(
+    ("case", "name"), [("singles", "decides"), ("short", "short"), ("light", "light"), ("tiny", "tiny")]
+)
 def test_a_short_request_waits_for_less_than_a_second_beside_floods(case: str, name: str) -> None:
     assert max(app(name, case).leases) < 1.0
 

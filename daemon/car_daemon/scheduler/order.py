@@ -232,18 +232,20 @@ class WaitingRequests:
             self._seeking[account] = self._seeking_anew[account] = None
 
     def seekers(self, *, new: bool) -> Iterator[Request]:
-        """Yield for each tenant the oldest unparked request of each kind of one label without a lease.
+        """Yield for each tenant the oldest unparked request of each kind of its label that goes first without a lease.
 
         The labels are all, or those since the last plan.
         """
-        tenants: set[Account | None] = set()
+        firsts: dict[Account | None, Account] = {}
         for label in list(self._seeking_anew if new else self._seeking):
-            kinds = [] if label.held else [kind for kind in label.queues if kind.target.engine is None]
-            if not kinds:
+            if label.held or not _unparked(label):
                 self._seeking.pop(label, None)
-            elif label.parent not in tenants and len(tenants) < LOOKED_AT:
-                tenants.add(label.parent)
-                yield from [self.requests[self._charging.overall.first(kind, label)] for kind in kinds]
+            elif (first := firsts.get(label.parent)) is not None:
+                firsts[label.parent] = min(first, label, key=lambda each: each.rank)
+            elif len(firsts) < LOOKED_AT:
+                firsts[label.parent] = label
+        for label in firsts.values():
+            yield from [self.requests[self._charging.overall.first(kind, label)] for kind in _unparked(label)]
 
     def freed(self, model: str, engines: Collection[int] | None) -> None:
         """Let the requests of a model look for a free sequence: of some engines, or of any."""
@@ -324,3 +326,7 @@ class WaitingRequests:
             for model in models:
                 del self._open[model]
         return None
+
+
+def _unparked(label: Account) -> list[Kind]:
+    return [kind for kind in label.queues if kind.target.engine is None]
