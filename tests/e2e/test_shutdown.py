@@ -85,9 +85,11 @@ def test_signals_without_a_meaning_end_nothing(start: Start) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is kept by Linux")
-@pytest.mark.parametrize("kib", [20_000, 60_000, 150_000])
-def test_without_memory_to_start_the_daemon_says_so_in_a_line(folder: Path, kib: int) -> None:
-    script = f'ulimit -v {kib}; exec "$0" --socket "$1"'
+@pytest.mark.parametrize(
+    "limit", ["-v 20000", "-v 49000", "-v 60000", "-v 140000", "-v 250000", "-d 20000", "-v 350000", "-v 450000"]
+)
+def test_without_memory_to_start_the_daemon_says_so_in_a_line(folder: Path, limit: str) -> None:
+    script = f'ulimit {limit}; exec "$0" --socket "$1"'
     done = subprocess.run(
         ["/bin/sh", "-c", script, BIN / "card", folder / "card.sock"],
         capture_output=True,
