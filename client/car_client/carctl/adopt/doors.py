@@ -88,7 +88,7 @@ class ProcessDoor:
 
     def runs(self, door: int | str) -> bool:
         """Return whether the process is there, and still the door."""
-        command = ["ps", "-o", "command=", "-p", str(door)]
+        command = ["ps", "-ww", "-o", "command=", "-p", str(door)]  # -ww: whole, also if $COLUMNS is set
         # The command is a constant with a number in it, and runs without a shell.
         return "--adopted" in subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
 

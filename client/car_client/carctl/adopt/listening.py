@@ -99,7 +99,7 @@ def _lsof(port: int, variables: Sequence[str], proc: Path) -> Listening | None:
     fields = {line[0]: line[1:] for line in text.splitlines() if line}
     if not {"p", "u"} <= fields.keys():
         return None
-    words = (_output("ps", "-o", "command=", "-p", fields["p"]) or "").split()
+    words = (_output("ps", "-ww", "-o", "command=", "-p", fields["p"]) or "").split()
     return Listening(int(fields["u"]), int(fields["p"]), tuple(words), elsewhere=fields.get("n", "").startswith("*"))
 
 

@@ -1,8 +1,12 @@
-"""The door on an adopted port under systemd: commands noted, files in a folder of the test."""
+"""The door on an adopted port: a unit, its commands noted and its files in a folder of the test; or a process."""
 
+import subprocess
+import sys
 from pathlib import Path
 
-from car_client.carctl.adopt.doors import UNIT, UnitDoor
+import pytest
+
+from car_client.carctl.adopt.doors import UNIT, ProcessDoor, UnitDoor
 from car_client.carctl.service.steps import Steps
 from tests.client.carctl.service.test_service import Notes, files
 
@@ -32,3 +36,16 @@ def test_each_port_is_an_instance_and_the_unit_goes_with_the_last_one(tmp_path: 
 def test_a_door_that_does_not_run_is_not_waited_for(tmp_path: Path) -> None:
     gone = Notes("systemctl --user --quiet is-active")
     assert not UnitDoor(Steps(gone), tmp_path).end("card-adopted@1234.service")
+
+
+def test_a_door_with_a_long_path_runs_also_if_the_shell_exports_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    waits = "import sys; print('up', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", waits, "x" * 200, "--adopted"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        with process.stdin:
+            assert ProcessDoor(None).runs(process.pid)
+    assert not ProcessDoor(None).runs(process.pid)
