@@ -430,5 +430,5 @@ def test_a_certificate_is_kept_while_it_has_the_names_and_its_key_is_private(fol
 
 def test_no_version_before_tls_1_2_and_no_second_handshake_is_taken(pair: tuple[Path, Path]) -> None:
     context = serving(*pair)
-    assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+    assert context.minimum_version == pinning(pair[0]).minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.options & ssl.OP_NO_RENEGOTIATION

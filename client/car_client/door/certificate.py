@@ -20,6 +20,7 @@ class CertificateError(CardError):
 def serving(certificate: Path, private_key: Path) -> ssl.SSLContext:
     """Return the TLS of a server; raises CertificateError, also for a key that other users may read."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian's Python leaves it to the system's configuration
     # A client of TLS 1.2 would begin handshakes without end on a connection that was admitted.
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
@@ -40,6 +41,7 @@ def serving(certificate: Path, private_key: Path) -> ssl.SSLContext:
 def pinning(certificate: Path) -> ssl.SSLContext:
     """Return the TLS of a client that trusts this certificate alone, under any name; raises CertificateError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=_first(certificate))
