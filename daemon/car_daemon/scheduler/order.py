@@ -59,9 +59,13 @@ class Charging:
         self._due.clear()
 
     def cancelled(self, request: Request) -> None:
-        """Charge the rest of a turn for a lease that its client ends, because to send again would gain turns else."""
-        if request.state is State.RUNNING and request.charged < TURN:
-            self.charge(request, TURN - request.charged)
+        """Charge a lease that its client ends within a turn once more, because to send again would gain turns else.
+
+        Without a token it pays the whole turn: a chunk of its prompt that is being computed is charged to nobody.
+        """
+        rest = TURN - request.charged
+        if request.state is State.RUNNING and rest > 0:
+            self.charge(request, min(request.charged, rest) if request.produced else rest)
 
 
 # A request is passed by this many others at most, so it gets its lease at most so many leases later than by fairness.
