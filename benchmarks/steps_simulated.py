@@ -34,6 +34,7 @@ from car_daemon.scheduler.request import (
     SendPrepare,
     SendResume,
     SendRun,
+    SendYield,
 )
 from car_daemon.scheduler.scheduler import Scheduler
 
@@ -44,6 +45,7 @@ MOVE_S = 0.9e-6
 TARGET_S = 0.120  # of a step in which something decodes
 PREPARE_S = 0.002
 MODEL = "m"
+_ORDERS: dict[type[Action], str] = {SendPark: "park", SendResume: "resume", SendHalt: "halt"}
 
 
 class Work(NamedTuple):
@@ -106,6 +108,7 @@ class House:
         self._sequences: dict[int, _Sequence] = {}  # of every request without an answer, by key
         self._running: dict[int, _Sequence] = {}
         self._aside: set[int] = set()
+        self._yielding: set[int] = set()
         self._orders: list[tuple[str, int]] = []  # for the time between two steps
         self._steps = False
         self.do(self.scheduler.engine_ready(1, EngineOffer(MODEL, sequences, prompt_share=0.25), 0.0))
@@ -141,12 +144,10 @@ class House:
                     app = self._sequences[request.key].app
                     app.leases.append(self.clock.now - request.spec.arrived)
                     self._orders.append(("run", request.key))
-                case SendPark(key, _):
-                    self._orders.append(("park", key))
-                case SendResume(key, _):
-                    self._orders.append(("resume", key))
-                case SendHalt(key, _):
-                    self._orders.append(("halt", key))
+                case SendPark(key, _) | SendResume(key, _) | SendHalt(key, _):
+                    self._orders.append((_ORDERS[type(action)], key))
+                case SendYield(keys, _):
+                    self._yielding = set(keys)
                 case Complete(request) | Fail(request, _):
                     self._answered(request, completed=isinstance(action, Complete))
                 case Remind(time):
@@ -182,6 +183,8 @@ class House:
         moved = self._obey()
         decoding = [each for each in self._running.values() if not each.prompt_left]
         prompts = [each for each in self._running.values() if each.prompt_left]
+        if decoding:
+            prompts = [each for each in prompts if each.request.key not in self._yielding]
         seconds = DECODE_S + ROW_S * len(decoding) if decoding else 0.0
         chunks: list[tuple[_Sequence, int]] = []
         if prompts:
@@ -244,6 +247,7 @@ class House:
                 ended.append(each)
         for each in ended:
             self.do(self.scheduler.ended(each.request.key, 1, now))
+        self.do(self.scheduler.stepped(1))
         self._begin()
 
     def _take(self, sequence: _Sequence, now: float) -> None:

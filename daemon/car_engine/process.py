@@ -45,6 +45,7 @@ from car_base.ipc.frames import (
     ToEngine,
     Tokenize,
     Warned,
+    Yield,
 )
 from car_base.ipc.ranges import line
 from car_base.ipc.types import ENGINE_FAILED
@@ -193,7 +194,7 @@ class EngineProcess:
         for body in self._reader.feed(data):
             message: ToEngine = decode_to_engine(body)
             match message:
-                case Run() | RunTexts() | Park() | Resume() | Halt() | SetThreads() | SpareMemory():
+                case Run() | RunTexts() | Park() | Resume() | Halt() | Yield() | SetThreads() | SpareMemory():
                     self._commands.put(message)
                 case Prepare() | PrepareDecision() | PrepareTexts() | Tokenize() | Detokenize():
                     if isinstance(message, Prepare | PrepareDecision):

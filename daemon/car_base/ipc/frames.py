@@ -279,6 +279,12 @@ class Halt(Struct, frozen=True, tag=True):
     deadline: bool
 
 
+class Yield(Struct, frozen=True, tag=True):
+    """Read the prompts of these requests only while no answer is written; all others are read as usual."""
+
+    keys: list[int]
+
+
 class Forget(Struct, frozen=True, tag=True):
     """Skip or drop the preparation of a request that was cancelled, or runs in another engine; has no reply."""
 
@@ -512,6 +518,6 @@ class Overwritten(Struct, frozen=True, tag=True):
 
 
 Work = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize | Forget | Run | RunTexts | Park | Resume | Halt
-ToEngine = FindDevices | Load | SetThreads | SpareMemory | Work | Quit
+ToEngine = FindDevices | Load | Yield | SetThreads | SpareMemory | Work | Quit
 Report = Prepared | Refused | TokenIds | TokensCounted | PlainText | StepDone | Parked
 FromEngine = Devices | Loading | Ready | LoadFailed | JobBegun | Heartbeat | Warned | Overwritten | Report

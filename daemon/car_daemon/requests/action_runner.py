@@ -21,6 +21,7 @@ from car_daemon.scheduler.request import (
     SendPrepare,
     SendResume,
     SendRun,
+    SendYield,
 )
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.scheduler.state import outcome_of
@@ -82,14 +83,12 @@ class ActionRunner:
                 return self._prepare(answers[request.key], engine)
             case SendRun(request, engine):
                 self._run(request, engine)
-            case SendPark(key, engine):
-                send(engine, frames.Park(key))
+            case SendPark() | SendHalt() | SendYield():
+                send(action.engine, _frame_of(action))
             case SendResume(key, engine):
                 send(engine, frames.Resume(key))
                 if self._meter.on:
                     self._meter.leased(answers[key], engine, self._clock())
-            case SendHalt(key, engine, deadline):
-                send(engine, frames.Halt(key, deadline))
             case QueueProgress(request, position, eta_ms):
                 answers[request.key].queued(position, eta_ms)
             case Remind(time):
@@ -185,3 +184,13 @@ class ActionRunner:
                 available=gate.available(request.model),
                 **trace_facts(self.answers[request.key].origin.trace),
             )
+
+
+def _frame_of(action: SendPark | SendHalt | SendYield) -> frames.Park | frames.Halt | frames.Yield:
+    match action:
+        case SendPark(key, _):
+            return frames.Park(key)
+        case SendHalt(key, _, deadline):
+            return frames.Halt(key, deadline)
+        case SendYield(keys, _):
+            return frames.Yield(keys)

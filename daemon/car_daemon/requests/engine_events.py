@@ -157,6 +157,8 @@ class EngineEvents:
                 if failure is not None and failure.reason == "internal_error":
                     log.error("request.failed", engine=engine, fault=update.end.fault)
                 self._runner.do(self._scheduler.ended(update.key, engine, now, failure))
+        if self._scheduler.gate.in_use > 1:  # a request alone neither yields nor is yielded to
+            self._runner.do(self._scheduler.stepped(engine))
 
     def _answer_by(self, engine: int, key: int) -> PendingAnswer | None:
         """Return the pending answer of a request that an engine has."""

@@ -189,6 +189,11 @@ class Gate:
         replicas = self._models.get(model)
         return None if replicas is None else replicas.groups.preparer(device)
 
+    def leased_keys(self, number: int) -> Collection[int]:
+        """Return the keys of the requests with a lease of an engine."""
+        engine = self._engines.get(number)
+        return () if engine is None else engine.leased
+
     def model_of(self, number: int) -> str | None:
         """Return the model of an engine that is up."""
         engine = self._engines.get(number)

@@ -376,6 +376,13 @@ class SendHalt(Struct, frozen=True, eq=False):
     deadline: bool = False
 
 
+class SendYield(Struct, frozen=True, eq=False):
+    """Have the engine read these prompts only while it writes no answer."""
+
+    keys: list[int]
+    engine: int
+
+
 class QueueProgress(Struct, frozen=True, eq=False):
     """Report a waiting request's position (0 is next) and the ms until its turn, None while unknown."""
 
@@ -404,7 +411,7 @@ class Fail(Struct, frozen=True, eq=False):
     data: dict[str, Any] = {}
 
 
-Action = SendPrepare | SendRun | SendPark | SendResume | SendHalt | QueueProgress | Remind | Complete | Fail
+Action = SendPrepare | SendRun | SendPark | SendResume | SendHalt | SendYield | QueueProgress | Remind | Complete | Fail
 
 # The kinds of decisions.
 Verb = Literal[
@@ -418,6 +425,7 @@ Verb = Literal[
     "lease",  # a sequence for its first run
     "resume",  # a sequence for a parked request
     "park",  # it gives its sequence up
+    "yield",  # its prompt waits for short answers beside it
     "retry",  # its engine died and it goes back into the queue
     "lose",  # its engine died and it is answered with an error
     "expire",  # past a limit

@@ -23,6 +23,7 @@ from car_daemon.scheduler.request import (
     State,
 )
 from car_daemon.scheduler.state import ServiceRate, SharedState
+from car_daemon.scheduler.yielding import Yielding
 
 
 def first_place(request: Request, backlog: Backlog) -> list[QueueProgress]:
@@ -178,6 +179,7 @@ class Scheduler:
         self._admission = Admission(shared)
         self._allocator = Allocator(shared, self._admission)
         self._recovery = Recovery(shared, self._admission)
+        self.yielding = Yielding(gate, self.table, self.charging, self.decisions)
 
     def __repr__(self) -> str:
         return f"<Scheduler {self._shared!r}>"
@@ -268,6 +270,10 @@ class Scheduler:
             request.produced += tokens
             self.charging.charge(request, computed * request.prompt_share + tokens)
 
+    def stepped(self, engine: int) -> list[Action]:
+        """Say which prompts of an engine yield, after all progress of its step."""
+        return [*self.yielding.plan(engine)]
+
     def resident(self, engine: int, keys: list[int]) -> None:
         """Prefer, among waiting requests that fairness ranks alike, these, until the next lease of their engine."""
         model, requests = self.gate.model_of(engine), self.waiting.requests
@@ -309,6 +315,7 @@ class Scheduler:
         """Recover the requests of a dead engine; a `suspect` is the one request that it hung at."""
         model = self.gate.model_of(engine)
         self.gate.withdraw(engine)
+        self.yielding.lost(engine)
         self.waiting.cached.leased(engine)
         actions = self._recovery.recover(model, self.table.of_engine(engine), now, suspect)
         # Of all models, because the leases that it had count under the limit of a machine.

@@ -33,6 +33,7 @@ class Sequence:
         self.next_token: int | None = None  # Sampled, not committed yet.
         self.known_token: int | None = None  # The token after a prompt that is computed again, which was sampled once.
         self.labels = 0  # To read at the end of the prompt, in place of a sample.
+        self.yields = False  # Its prompt is read only while no answer with the same adapters is written.
         self.awaiting_turn = False  # Logits wait for the turn of their grammar.
         self.order = 0  # Age of the request: higher is younger.
         self.adapters = NO_ADAPTERS
@@ -85,6 +86,7 @@ class Sequence:
         if self.phase is not Phase.IDLE or not cached <= len(prompt) - 1:
             raise ValueError(f"cannot start in {self!r} with {len(prompt)} prompt tokens")
         self.prompt = prompt
+        self.yields = False
         self.order = order
         self.prefix = prefix
         self.cells = self.cached = cached
@@ -276,7 +278,10 @@ class SequenceTable:
                 demand[sequence.adapters].decoding.append(sequence)
             elif phase is Phase.PREFILL:
                 demand[sequence.adapters].prefilling.append(sequence)
-        for each in demand.values():
+        for adapters, each in demand.items():
+            if each.decoding:
+                each = Demand(each.decoding, [prompt for prompt in each.prefilling if not prompt.yields])
+                demand[adapters] = each
             each.prefilling.sort(key=_by_age)
         return demand
 

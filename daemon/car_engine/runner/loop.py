@@ -19,6 +19,7 @@ from car_base.ipc.frames import (
     SetThreads,
     SpareMemory,
     StepDone,
+    Yield,
 )
 from car_base.ipc.inbox import Inbox
 from car_base.ipc.ranges import MAX_UPDATES
@@ -33,7 +34,9 @@ from car_engine.runner.running import RunningRequests
 from car_engine.runner.stepper import Stepper
 from car_engine.runner.texts import Texts
 
-Command = Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | SetThreads | SpareMemory | Storage
+Command = (
+    Run | RunTexts | EncodeAhead | Encoded | Forget | Park | Resume | Halt | Yield | SetThreads | SpareMemory | Storage
+)
 # Requests that are sent together arrive within a millisecond; a first token takes some tens of them.
 _TIMEOUT_S = 0.003
 
@@ -262,10 +265,17 @@ class EngineLoop:
                 return texts.halt(key) or running.halt(key, deadline=command.deadline)
             case EncodeAhead() | Encoded() | Forget():
                 return running.handle_images(command)
+            case _:
+                self._set(command)
+        return []
+
+    def _set(self, command: Yield | SetThreads | SpareMemory | Storage) -> None:
+        match command:
+            case Yield(keys):
+                self._running.let_yield(keys)
             case SetThreads(threads):
                 self._threads.set(threads)
             case SpareMemory(spare):
-                running.cache.spare_memory(spare)
+                self._running.cache.spare_memory(spare)
             case _:
                 self._storing.apply(command)
-        return []

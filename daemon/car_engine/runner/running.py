@@ -1,6 +1,6 @@
 """Running requests: their sequences and images, from the command that starts each to its end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from msgspec import structs
@@ -213,6 +213,11 @@ class RunningRequests:
         self._parking.park(sequence, running)
         self.cache.discard(sequence)
         return True
+
+    def let_yield(self, keys: Collection[int]) -> None:
+        """Read the prompts of these requests only while no answer is written."""
+        for key, sequence in self.seats.sequences.items():
+            sequence.yields = key in keys
 
     def resume(self, key: int) -> list[RequestUpdate]:
         """Resume a parked request; returns its end if no sequence is idle."""

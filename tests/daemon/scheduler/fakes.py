@@ -24,6 +24,7 @@ from car_daemon.scheduler.request import (
     SendPrepare,
     SendResume,
     SendRun,
+    SendYield,
     Session,
     Verb,
 )
@@ -48,6 +49,8 @@ def _shape(action: Action) -> Shape:
             return type(action).__name__.removeprefix("Send").lower(), action.key, action.engine
         case SendHalt():
             return "halt at deadline" if action.deadline else "halt", action.key, action.engine
+        case SendYield():
+            return "yield", 0, action.keys
         case QueueProgress():
             return "progress", action.request.key, action.position
         case Remind():
@@ -69,7 +72,7 @@ class FakeEngine:
     """An engine that carries out actions, and reports when a test calls it.
 
     Each of `running` has a lease, `to_park` of them were sent `SendPark`, `parked` were set aside; `halted` are the
-    running and parked requests that may end next.
+    running and parked requests that may end next. The prompts of those `yielding` are read while it writes no answer.
     """
 
     number: int
@@ -83,6 +86,7 @@ class FakeEngine:
     to_park: set[int] = field(default_factory=set)
     parked: set[int] = field(default_factory=set)
     halted: set[int] = field(default_factory=set)
+    yielding: set[int] = field(default_factory=set)
 
     @property
     def may_end(self) -> list[int]:
@@ -305,6 +309,10 @@ class World:
             self.requests[key].sent = True
         self.scheduler.advanced(key, PROMPT_TOKENS, tokens, self.now)
 
+    def step(self, engine: FakeEngine) -> None:
+        """Let an engine end a step, whose tokens it reported."""
+        self.do(self.scheduler.stepped(engine.number))
+
     def set_aside(self, engine: FakeEngine, key: int) -> None:
         """Let an engine report a request as parked."""
         engine.set_aside(key)
@@ -351,6 +359,8 @@ class World:
                     self.engines[action.engine].resume(action.key)
                 case SendHalt():
                     self.engines[action.engine].halt(action.key)
+                case SendYield():
+                    self.engines[action.engine].yielding = set(action.keys)
                 case Remind():
                     self.reminders.append(action.time)
 

@@ -297,3 +297,19 @@ def test_neighbours_that_are_deep_in_their_prompts_count_with_their_depth() -> N
     planner = StepPlanner(costs, 512, step_target=0.05, idle_target=0.1, memory=Memory())
     # Each alone would take 16 and 176 ms, both together 192, though the first one is at its start.
     assert chunks(planner.plan(table, now=0.0)) == [(0, 16)]
+
+
+def test_a_prompt_that_yields_is_read_once_no_answer_is_written() -> None:
+    planner, table = planner_of(), table_of(0, 4000)
+    table.sequences[1].yields = True
+    for _ in range(3):
+        assert planner.plan(table, now=0.0).decode
+    table.sequences[0].clear()
+    assert_fills(length_of(planner.plan(table, now=0.0)), costs_of(), IDLE_TARGET_S)
+
+
+def test_a_prompt_that_yields_holds_back_no_other_prompt() -> None:
+    table = table_of(0, 4000, 20)
+    table.sequences[1].yields = True
+    ((sequence, length),) = chunks(after_decode(planner_of(), table))
+    assert (sequence, length) == (2, 20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from car_base.ipc.frames import FromEngine, Resume, StepDone
+from car_base.ipc.frames import FromEngine, Resume, StepDone, Yield
 from car_base.ipc.ranges import MAX_UPDATES
 from tests.engine.batching.plans import costs_of
 from tests.engine.fakes import END_TOKEN, PIECES, FakeContext, FakeEngine, run_command, solo
@@ -160,6 +160,18 @@ def test_a_long_prompt_reports_its_progress() -> None:
     engine.finish()
     assert [update.prompt_done for update in engine.updates[1]] == [16, 32, 40, 40]
     assert engine.tokens(1) == solo(prompt, 2)
+
+
+def test_a_prompt_that_yields_waits_for_the_answer_beside_it_and_has_the_answer_that_it_has_alone() -> None:
+    engine = FakeEngine(FakeContext(sequences=2, batch_tokens=4))
+    engine.turn(run_command(1, PROMPTS[0], LENGTH))
+    engine.turn(run_command(2, PROMPTS[1] * 4, LENGTH), Yield([2]))
+    waiting = engine.running.seats.sequences[2]
+    while not engine.ends(1):
+        assert waiting.cells == 0
+        engine.turn()
+    engine.finish()
+    assert (engine.tokens(1), engine.tokens(2)) == (solo(PROMPTS[0], LENGTH), solo(PROMPTS[1] * 4, LENGTH))
 
 
 def test_a_constraint_that_cannot_be_built_any_more_ends_its_request_as_one_that_fails_later() -> None:

@@ -1,0 +1,86 @@
+"""Yielding: the prompts that wait in their engine while short answers of accounts behind theirs are written."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from car_daemon.scheduler.account import TURN, Account
+from car_daemon.scheduler.gate import Gate
+from car_daemon.scheduler.order import Charging
+from car_daemon.scheduler.request import Decisions, Request, RequestTable, SendYield, State
+
+_NONE = frozenset[int]()
+
+
+class Yielding:
+    """The prompts of each engine that yield to short answers.
+
+    A lease says who runs, but not who waits inside a step: there a long prompt makes the answers of all others slow. So
+    a prompt yields to an answer in its first turn, if the account of the answer is a turn or more behind its own, at
+    the first level at which the two differ, and its class is not lower. The answer brings its account closer with each
+    token, so a prompt waits until others had what its account had, and no longer.
+    """
+
+    def __init__(self, gate: Gate, table: RequestTable, charging: Charging, decisions: Decisions) -> None:
+        self._gate = gate
+        self._charging = charging
+        self._table = table
+        self._decisions = decisions
+        self._told: dict[int, frozenset[int]] = {}  # keys by engine
+
+    def __repr__(self) -> str:
+        return f"<Yielding {sum(map(len, self._told.values()))} prompts>"
+
+    def plan(self, engine: int) -> list[SendYield]:
+        """Return the change after a step of an engine."""
+        prompts, answers = list[Request](), list[Request]()
+        for key in self._gate.leased_keys(engine):
+            request = self._table.requests.get(key)
+            if request is None or request.state is not State.RUNNING:
+                continue
+            if not request.produced:
+                prompts.append(request)
+            elif request.produced < TURN:
+                answers.append(request)
+        yielding = _NONE
+        if prompts and answers:
+            self._charging.settle()
+            yielding = frozenset(request.key for request in _yielding(prompts, answers))
+        told = self._told.get(engine, _NONE)
+        if yielding == told:
+            return []
+        self._told[engine] = yielding
+        if self._decisions.sink is not None:
+            for request in prompts:
+                if request.key in yielding - told:
+                    self._decisions.sink("yield", request, "short answers of accounts behind it")
+        return [SendYield(sorted(yielding), engine)]
+
+    def lost(self, engine: int) -> None:
+        """Forget an engine."""
+        self._told.pop(engine, None)
+
+
+def _yielding(prompts: Iterable[Request], answers: Iterable[Request]) -> list[Request]:
+    """Return the prompts whose account is a turn ahead of that of an answer of its class, or of a more urgent one."""
+    writing: defaultdict[Account | None, dict[Account, int]] = defaultdict(
+        dict
+    )  # by level, with their most urgent rank
+    for answer in answers:
+        for account in _chain(answer):
+            level = writing[account.parent]
+            level[account] = min(answer.parking.rank, level.get(account, answer.parking.rank))
+
+    def yields(prompt: Request) -> bool:
+        return any(
+            account.time - sibling.time >= TURN and rank <= prompt.parking.rank
+            for account in _chain(prompt)
+            if account.parent in writing
+            for sibling, rank in writing[account.parent].items()
+            if sibling is not account
+        )
+
+    return [prompt for prompt in prompts if yields(prompt)]
+
+
+def _chain(request: Request) -> list[Account]:
+    return [] if request.label is None else request.label.chain
