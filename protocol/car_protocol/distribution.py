@@ -23,7 +23,7 @@ def mass(logits: Sequence[float], log_total: float) -> float:
 
 
 def mode(probabilities: Sequence[float]) -> int:
-    """Return the index of the greatest probability, of equal ones the first."""
+    """Return the first index of the greatest probability."""
     return max(range(len(probabilities)), key=lambda index: probabilities[index])
 
 

@@ -187,7 +187,7 @@ class Reading(Struct, frozen=True, array_like=True):
 
 
 class Tail(Struct, frozen=True, array_like=True):
-    """The tokens of a question after the prefix of all, and how many labels are read after the last of them."""
+    """The tokens of a question after the prefix of all, and how many labels are read after the last token."""
 
     length: TokenCount
     labels: Annotated[int, Meta(ge=2, le=MAX_OPTIONS)]
@@ -444,7 +444,7 @@ class RequestUpdate(Struct, frozen=True, array_like=True):
     """Results of one step for one request.
 
     Its text, the number of tokens sampled, the prompt tokens done so far; and since its last update how many cells it
-    did not have to compute, and how many prompt tokens were computed for it, those of lost cells again.
+    did not have to compute, and how many prompt tokens were computed for it, for lost cells again.
     """
 
     key: Key

@@ -60,7 +60,7 @@ class Ledger:
     """Kept once `keep` is called; before that it has no thread and no file.
 
     A file that cannot be used is one warning, until it can be used again; meanwhile rows stay in memory.
-    `wall_clock` is in seconds since 1970; days are those of the local time zone.
+    `wall_clock` is in seconds since 1970; days are local.
     """
 
     def __init__(self, folder: Path, wall_clock: Callable[[], float]) -> None:

@@ -92,7 +92,7 @@ class Sums:
         return rows
 
     def give_back(self, rows: Rows) -> None:
-        """Keep rows that could not be written; beyond the bound those of the oldest days go."""
+        """Keep rows that could not be written; beyond the bound the rows of the oldest days go."""
         newest = sorted(rows, key=lambda group: group.day, reverse=True)[:MOST_ROWS]
         self._unwritten = {group: rows[group] for group in newest}
 

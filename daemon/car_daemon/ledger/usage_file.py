@@ -50,7 +50,7 @@ class UsageFile:
         self._connection: sqlite3.Connection | None = None
 
     def write(self, rows: Rows, oldest: int) -> None:
-        """Add rows to those in the file, and remove days before the oldest, more of them if the file is full."""
+        """Add rows to the file's, and remove the days before the oldest; a full file loses more days."""
         values = [(*group, *(getattr(amounts, name) for name in _AMOUNTS)) for group, amounts in rows.items()]
         with self._failures():
             connection = self._opened()

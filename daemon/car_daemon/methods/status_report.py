@@ -129,7 +129,7 @@ _UNHEALTHY = 0.8  # of the queue's limit, reached by the requests of one class
 class StatusReport:
     """Status objects without lists, built from the owners of their facts.
 
-    While there are more requests than a few, the waiting requests and their counts are those of the last 200 ms.
+    While there are more requests than a few, the waiting requests and their counts are up to 200 ms old.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class StatusReport:
         return [answer for answer in running if answer.sequence is not None]
 
     def waiting(self) -> list[WaitingStatus]:
-        """Return the requests that wait, those that wait for the same as one entry, the longest wait first."""
+        """Return the requests that wait, the longest wait first; requests that wait for the same are one entry."""
         return (self._waiting if len(self._scheduler.requests) <= _FEW else self._cached_waiting)()
 
     def _waiting(self) -> list[WaitingStatus]:
@@ -316,7 +316,7 @@ class _Clients(NamedTuple):
 
 
 class UserView:
-    """Lists a user's own sequences and connections and counts those that others have; the users `admins` are sent all.
+    """Lists a user's own sequences and connections and counts all others'; the users `admins` are sent all.
 
     If there are too many connections to read every time, the lists are up to 200 ms old.
     """

@@ -34,7 +34,7 @@ from car_protocol.infer import GenerationOptions
 class DecisionAnswer:
     """The questions of a request and the readings so far; times in seconds of `clock`.
 
-    `temperatures` by type of question are those of the model's entry.
+    `temperatures` by type of question are from the model's entry.
     """
 
     def __init__(

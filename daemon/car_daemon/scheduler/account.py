@@ -38,8 +38,9 @@ class Account:
     """One user, process, tenant or label in a tree; the root is above the users.
 
     `time` is its virtual time: tokens divided by the weight, from the clock of its level on, when it began to wait. The
-    clock rises with the tokens of the accounts that it counts, divided by their weights in all. It counts those that
-    wait, and those that are ahead of it: else it would be ahead of all that wait, by what others had and left with.
+    clock rises with the tokens of the accounts that it counts, divided by their weights in all. It counts the
+    children that wait, and the children ahead of it: else it would be ahead of all that wait, by what others had and
+    left with.
 
     Names that leave ahead of the clock hold it back from a sibling that is further ahead, so that fresh names overtake
     that sibling for ever. So a level also counts the equal part of each child with work, and the clock rises to the

@@ -232,7 +232,7 @@ class Backlog:
 
     @contextmanager
     def _trial(self, superseded: Collection[Request]) -> Iterator[list[Request]]:
-        """Remove requests from the queue for as long as the context lasts, and those that its body removes."""
+        """Remove requests from the queue for as long as the context lasts, also the requests that its body removes."""
         self._place()
         leaving: list[Request] = []
         for request in superseded:
@@ -285,5 +285,5 @@ class Backlog:
 
 
 def _alike(request: Request, newcomer: Request) -> bool:
-    """Return whether requests are for the same prompt: none of them gives up its place to another."""
+    """Return whether requests are for the same prompt: neither gives up its place to the other."""
     return newcomer.spec.group is not None and request.spec.group == newcomer.spec.group

@@ -41,7 +41,7 @@ class Lane(AccountTree):
         self.end(label, lease=False)
 
     def change(self, key: int, kind: Kind) -> None:
-        """Let a request wait among those of another kind."""
+        """Let a request wait as one of another kind."""
         self._enqueue(key, self._dequeue(key), kind)
 
     def first(self, kind: Kind, account: Account | None = None) -> int:

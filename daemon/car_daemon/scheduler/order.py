@@ -82,7 +82,7 @@ class CacheOrder:
         return f"<CacheOrder {sum(map(len, self.resident.values()))} resident>"
 
     def announce(self, engine: int, keys: Iterable[int]) -> None:
-        """Note the requests of which an idle sequence of an engine has most of the prompt."""
+        """Note the requests whose prompt an idle sequence of an engine has for the most part."""
         self.resident[engine] = frozenset(islice(keys, LOOKED_AT))
 
     def leased(self, engine: int) -> None:
@@ -90,7 +90,7 @@ class CacheOrder:
         self.resident.pop(engine, None)
 
     def first(self, lane: Lane, kind: Kind, requests: dict[int, Request]) -> list[Request]:
-        """Return the request of a kind that goes first, after those that it passes; `requests` are by key.
+        """Return the request of a kind that goes first, after the requests that it passes; `requests` are by key.
 
         It is the first one by fairness, or else the next with a resident prompt if the order allows that to go first.
         """
@@ -238,7 +238,7 @@ class WaitingRequests:
     def seekers(self, *, new: bool) -> Iterator[Request]:
         """Yield for each tenant the oldest unparked request of each kind of its label that goes first without a lease.
 
-        The labels are all, or those since the last plan.
+        With `new` only labels since the last plan count.
         """
         firsts: dict[Account | None, Account] = {}
         for label in list(self._seeking_anew if new else self._seeking):
@@ -318,7 +318,7 @@ class WaitingRequests:
         del self.requests[request.key]
 
     def _next(self, gate: Gate) -> tuple[Lane, Kind] | None:
-        """Return the kind whose first request goes first of those that may find a sequence, and the lane of that order.
+        """Return the kind whose first request may find a sequence and goes first, and the lane of that order.
 
         Models are independent of each other, unless they wait for the limit of the machine.
         """

@@ -104,19 +104,19 @@ class Places:
         return min({model for model, _ in self.places}, key=lambda each: (-self.places_of(each), each))
 
     def gives(self, model: str, least_rank: int) -> int | None:
-        """Return the newest request for a model that gives up its place, of the lowest class; None where there is none.
+        """Return the newest request for a model that gives up its place, of the lowest class; None if there is none.
 
-        Each level gives by its account with most of them. No class above `least_rank` gives.
+        Each level gives by its account with most places. No class above `least_rank` gives.
         """
         kinds = ((model, rank) for rank in range(LOWEST, least_rank - 1, -1))
         kind = next((kind for kind in kinds if kind in self.places), None)
         return None if kind is None else self.find(("gives", kind))
 
     def enters(self, model: str) -> int:
-        """Return the request for a model that enters next of those that are held back; there is one.
+        """Return the held-back request for a model that enters next; there is one.
 
-        The class goes first. At each level the account with fewest places goes first; of several the account of which
-        none entered for the longest.
+        The class goes first. At each level the account with fewest places goes first; if several have as few, the
+        account whose last entry is longest ago.
         """
         kind = next(kind for rank in _CLASSES if (kind := (model, rank)) in self.held)
         return self.find(("enters", kind))

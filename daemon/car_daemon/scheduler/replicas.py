@@ -311,7 +311,7 @@ class Replicas:
         return self.groups.least_burdened(request, here=here)
 
     def rank(self, engine: ReplicaEngine) -> None:
-        """Rank an engine among several by its leases; of equal ones the one with fewer sessions goes first."""
+        """Rank an engine among several by its leases; among equals the engine with fewer sessions goes first."""
         if len(self.engines) == 1:
             return
         offer, leased = engine.offer, len(engine.leased)

@@ -63,7 +63,7 @@ class _Table:
         self._rows[high] *= 1 + share * _WEIGHT * excess
 
     def _learn_price(self, depth: int, tiled: bool, seconds: float) -> None:
-        """Learn a price from the seconds of a row after so many cells: of deep steps more than of shallower ones."""
+        """Learn a price from the seconds of a row after so many cells: deep steps count more than shallow steps."""
         above, below = self._sums.get(tiled, (0.0, 0.0))
         above, below = (1 - _WEIGHT) * above + seconds * depth, (1 - _WEIGHT) * below + depth * depth
         self._sums[tiled] = above, below

@@ -52,7 +52,7 @@ class Round:
         return lead
 
     def queue(self, waiting: list[Sequence]) -> int:
-        """Return the number of prompts that wait, and of those that were read in the last decodes and took several."""
+        """Return the number of prompts that wait, and of prompts that took several of the last decodes."""
         self.long = {order: last for order, last in self.long.items() if self.decodes - last < _QUEUED_FOR}
         return len(self.long.keys() | {sequence.order for sequence in waiting})
 

@@ -55,7 +55,7 @@ class Prefix:
 class SavedPrefix:
     """Cells in host memory that any prompt with this prefix can reuse, and the state after all `count` of them.
 
-    Those of a request that answered already are more than the prefix has tokens.
+    If a request answered already, it has more cells than the prefix has tokens.
     """
 
     prefix: Prefix
@@ -77,7 +77,7 @@ class Checkpoint:
 
     @property
     def size(self) -> int:
-        """Bytes, with those of the tokens, because a state may be smaller."""
+        """Bytes, with the tokens' own, because a state may be smaller."""
         return len(self.state) + self.prefix.tokens.nbytes
 
 

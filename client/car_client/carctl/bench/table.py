@@ -19,7 +19,7 @@ def heading() -> str:
 
 
 def lines(each: LoadRound) -> list[str]:
-    """Return the line of the daemon; in a comparison also those of the other server and of the ratios."""
+    """Return the line of the daemon; in a comparison also a line of the other server and a line of the ratios."""
     name = f"{each.rate:g}/s" if each.rate is not None else str(each.at_once)
     if each.other is None or each.ratios is None:
         return [_figures(name, "", each.card)]

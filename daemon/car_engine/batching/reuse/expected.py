@@ -15,7 +15,7 @@ _NEXT = 16
 
 
 def cells_of(namespace: str, adapters: AdapterSet) -> str:
-    """Return the name under which cells are reused: those that were computed with other adapters are different.
+    """Return the name under which cells are reused: cells of other adapters are different.
 
     Adapters of scale 0 change nothing, and their order neither.
     """

@@ -41,7 +41,7 @@ class Memory(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Cells with `common` tokens of a prompt, which can go on after `tokens` of them; 0 if there is no mark."""
+    """Cells with `common` tokens of a prompt, which can go on after `tokens` tokens; 0 if there is no mark."""
 
     source: Cells
     common: int
@@ -75,7 +75,7 @@ class Index:
             self._tree.remove(item)
 
     def marks(self, prompt: Prefix) -> list[Mark]:
-        """Return all cells that begin like a prompt, those with most tokens in common first."""
+        """Return all cells that begin like a prompt, the cells with most tokens in common first."""
         lengths = [] if self.memory.cuts_anywhere else [len(each.prefix) for each in self.checkpoints(prompt)]
         return [
             Mark(item, common, self._best(item, common, lengths))
@@ -103,7 +103,7 @@ class Index:
         return self._tree.branches(prefix)
 
     def replaced(self, new: Outside) -> list[Outside]:
-        """Return cells of the same place that new ones replace, because prompts can go on in these where those end."""
+        """Return cells of the same place that new cells replace: prompts can go on in the new cells at their end."""
         contained: list[Cells | Checkpoint] = self._tree.contained(new.prefix)
         ends = {len(new.prefix), *(len(each.prefix) for each in contained if isinstance(each, Checkpoint))}
         ends |= set(new.marks if isinstance(new, StoredPrefix) else ())

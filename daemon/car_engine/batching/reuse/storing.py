@@ -1,4 +1,4 @@
-"""Which idle cells are stored in files: the ones that would take longest to compute again."""
+"""Which idle cells are stored in files: the cells that would take longest to compute again."""
 
 from typing import NamedTuple
 
@@ -18,14 +18,14 @@ _GROWTH = 0.25
 
 
 class Storable(NamedTuple):
-    """Cells that are worth a file: those of an idle sequence, or those in host memory."""
+    """Cells that are worth a file, of an idle sequence or in host memory."""
 
     spared_s: float  # to compute what no file has yet
     source: Sequence | SavedPrefix
 
 
 class Storing:
-    """Picks idle cells and stores them, each of them once at most."""
+    """Picks idle cells and stores each once at most."""
 
     def __init__(
         self,

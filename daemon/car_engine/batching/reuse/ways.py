@@ -30,14 +30,14 @@ class Ways:
         self._cells = cells
 
     def best(self, most: Prefix, marks: list[Mark], idle: list[Sequence], spared: dict[int, float]) -> Way:
-        """Return the way to start a prompt that costs least; of equal ones the one whose source has computed most."""
+        """Return the way to start a prompt that costs least; among equals the way whose source has computed most."""
         end, victims = len(most) + 1, self.victims(idle, spared)
         ways = [way for mark in marks for way in self._of(mark, end, victims, spared) if way.tokens]
         sequence, lost = victims[0]
         return min([*ways, Way(lost + self._costs.compute(0, end), sequence)], key=_order)
 
     def victims(self, idle: list[Sequence], spared: dict[int, float]) -> list[tuple[Sequence, float]]:
-        """Return idle sequences and the worth of their cells, the least first; of equal ones by number, for packing."""
+        """Return idle sequences and the worth of their cells, the least first, equals by number, for packing."""
         losses = [(each, self._worth.lost(each, spared=spared.get(each.number, 0.0))) for each in idle]
         return sorted(losses, key=lambda loss: loss[1])
 
