@@ -272,7 +272,7 @@ class Scheduler:
 
     def stepped(self, engine: int) -> list[Action]:
         """Say which prompts of an engine yield, after all progress of its step."""
-        return [*self.yielding.plan(engine)]
+        return self.yielding.plan(engine)
 
     def resident(self, engine: int, keys: list[int]) -> None:
         """Prefer, among waiting requests that fairness ranks alike, these, until the next lease of their engine."""

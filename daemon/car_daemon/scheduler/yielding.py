@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from car_daemon.scheduler.account import TURN, Account
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.order import Charging
-from car_daemon.scheduler.request import Decisions, Request, RequestTable, SendYield, State
+from car_daemon.scheduler.request import Action, Decisions, Request, RequestTable, SendYield, State
 
 _NONE = frozenset[int]()
 
@@ -30,7 +30,7 @@ class Yielding:
     def __repr__(self) -> str:
         return f"<Yielding {sum(map(len, self._told.values()))} prompts>"
 
-    def plan(self, engine: int) -> list[SendYield]:
+    def plan(self, engine: int) -> list[Action]:
         """Return the change after a step of an engine."""
         prompts, answers = list[Request](), list[Request]()
         for key in self._gate.leased_keys(engine):
@@ -62,9 +62,8 @@ class Yielding:
 
 def _yielding(prompts: Iterable[Request], answers: Iterable[Request]) -> list[Request]:
     """Return the prompts whose account is a turn ahead of that of an answer of its class, or of a more urgent one."""
-    writing: defaultdict[Account | None, dict[Account, int]] = defaultdict(
-        dict
-    )  # by level, with their most urgent rank
+    # By level, the accounts whose answers are written, each with its most urgent rank.
+    writing: defaultdict[Account | None, dict[Account, int]] = defaultdict(dict)
     for answer in answers:
         for account in _chain(answer):
             level = writing[account.parent]

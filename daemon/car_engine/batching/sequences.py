@@ -278,10 +278,9 @@ class SequenceTable:
                 demand[sequence.adapters].decoding.append(sequence)
             elif phase is Phase.PREFILL:
                 demand[sequence.adapters].prefilling.append(sequence)
-        for adapters, each in demand.items():
+        for each in demand.values():
             if each.decoding:
-                each = Demand(each.decoding, [prompt for prompt in each.prefilling if not prompt.yields])
-                demand[adapters] = each
+                each.prefilling[:] = [prompt for prompt in each.prefilling if not prompt.yields]
             each.prefilling.sort(key=_by_age)
         return demand
 

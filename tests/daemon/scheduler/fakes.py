@@ -72,7 +72,8 @@ class FakeEngine:
     """An engine that carries out actions, and reports when a test calls it.
 
     Each of `running` has a lease, `to_park` of them were sent `SendPark`, `parked` were set aside; `halted` are the
-    running and parked requests that may end next. The prompts of those `yielding` are read while it writes no answer.
+    running and parked requests that may end next. Prompts of
+    `yielding` requests are read while it writes no answer.
     """
 
     number: int

@@ -409,10 +409,27 @@ def test_the_refund_of_a_long_prompt_gives_no_turns_ahead_of_other_users(prompt:
     assert max(waits) <= 5
 
 
-@pytest.mark.parametrize(("had", "leases_for_one"), [(0, 1), (16, 2), (32, 1)])
-def test_a_user_that_cancels_within_a_turn_pays_twice_or_without_a_token_the_turn(
-    had: int, leases_for_one: int
-) -> None:
+def test_a_user_that_cancels_what_it_leases_gets_no_more_leases_than_another() -> None:
+    world = World(bounds=WIDE)
+    engine = world.start_engine(sequences=1)
+    leases = Counter[int]()
+    for _ in range(20):
+        for user in (1, 2):
+            world.run_one(engine, client=(user, ""))
+    for _ in range(20):
+        (key,) = engine.running
+        user = world.requests[key].spec.client[0]
+        leases[user] += 1
+        if user == 1:
+            world.cancel(key)
+        else:
+            world.advance(key, TURN)
+        world.end(engine, key)
+    assert leases[1] <= leases[2] + 1
+
+
+@pytest.mark.parametrize(("had", "leases_for_one"), [(16, 2), (32, 1)])
+def test_a_user_that_cancels_within_a_turn_pays_twice_for_the_tokens_that_it_had(had: int, leases_for_one: int) -> None:
     world = World(bounds=WIDE)
     engine = world.start_engine(sequences=1)
     leases = Counter[int]()
