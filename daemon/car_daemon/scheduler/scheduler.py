@@ -268,6 +268,8 @@ class Scheduler:
             request.prompt_done = prompt_done
             request.cached += cached
             request.produced += tokens
+            if not tokens and request.engine is not None:
+                self.yielding.reads(request.engine)
             self.charging.charge(request, computed * request.prompt_share + tokens)
 
     def stepped(self, engine: int) -> list[Action]:

@@ -26,12 +26,32 @@ class Yielding:
         self._table = table
         self._decisions = decisions
         self._told: dict[int, frozenset[int]] = {}  # keys by engine
+        self._reads = set[int]()  # the engines whose step reads a prompt
 
     def __repr__(self) -> str:
         return f"<Yielding {sum(map(len, self._told.values()))} prompts>"
 
+    def reads(self, engine: int) -> None:
+        """Note that the step of an engine reads a prompt."""
+        self._reads.add(engine)
+
     def plan(self, engine: int) -> list[Action]:
         """Return the change after a step of an engine."""
+        told = self._told.pop(engine, _NONE)
+        if not told and engine not in self._reads:
+            return []  # answers alone yield to nobody
+        self._reads.discard(engine)
+        yielding = self._yielding(engine)
+        if yielding:
+            self._told[engine] = yielding
+        if yielding == told:
+            return []
+        if self._decisions.sink is not None:
+            for key in yielding - told:
+                self._decisions.sink("yield", self._table.requests[key], "short answers of accounts behind it")
+        return [SendYield(sorted(yielding), engine)]
+
+    def _yielding(self, engine: int) -> frozenset[int]:
         prompts, answers = list[Request](), list[Request]()
         for key in self._gate.leased_keys(engine):
             request = self._table.requests.get(key)
@@ -41,23 +61,15 @@ class Yielding:
                 prompts.append(request)
             elif request.produced < TURN:
                 answers.append(request)
-        yielding = _NONE
-        if prompts and answers:
-            self._charging.settle()
-            yielding = frozenset(request.key for request in _yielding(prompts, answers))
-        told = self._told.get(engine, _NONE)
-        if yielding == told:
-            return []
-        self._told[engine] = yielding
-        if self._decisions.sink is not None:
-            for request in prompts:
-                if request.key in yielding - told:
-                    self._decisions.sink("yield", request, "short answers of accounts behind it")
-        return [SendYield(sorted(yielding), engine)]
+        if not prompts or not answers:
+            return _NONE
+        self._charging.settle()
+        return frozenset(request.key for request in _yielding(prompts, answers))
 
     def lost(self, engine: int) -> None:
         """Forget an engine."""
         self._told.pop(engine, None)
+        self._reads.discard(engine)
 
 
 def _yielding(prompts: Iterable[Request], answers: Iterable[Request]) -> list[Request]:

@@ -17,6 +17,11 @@ def write(world: World, request: Request, tokens: int = 1) -> None:
     world.scheduler.advanced(request.key, 0, tokens, world.now)
 
 
+def read(world: World, request: Request) -> None:
+    """Let an engine report a chunk of a prompt, which was in the cache."""
+    world.scheduler.advanced(request.key, 8, 0, world.now, cached=8)
+
+
 def world_with_an_answer(
     client: Client = LIGHT, had: int = 1, priority: Priority = "latency_critical"
 ) -> tuple[World, FakeEngine, Request]:
@@ -36,6 +41,7 @@ def prompt_of(
     write(world, earlier, ahead)
     world.end(engine, earlier.key)
     prompt = world.run_one(engine, client=client, priority=priority)
+    read(world, prompt)
     world.step(engine)
     return prompt
 
