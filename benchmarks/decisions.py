@@ -35,7 +35,6 @@ PAUSE_S = 2.0
 STREAMS, STREAM_WORDS, STREAM_TOKENS, CONTEXT_TOKENS = 8, 600, 3000, 4096
 AGENTS, AGENT_WORDS, AGENT_TOKENS = 4, 1200, 150
 OTHER_USER = 61_001
-RATE_S = 15.0
 # The bars of a decision: its time by the same tokens as one prompt, and by its time on an idle machine.
 COST, WAIT = 1.15, 3.0
 
@@ -67,15 +66,36 @@ class Paid(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Decisions while others work: their times in seconds, and the tokens of answers that the others got meanwhile."""
+    """Decisions while streams work: their times in seconds, and the chunks of text that the streams got meanwhile."""
 
     times: list[float]
-    tokens: int
+    chunks: int
     seconds: float
 
-    def lost_s(self, alone_per_s: float) -> float:
-        """Return the seconds of the others' work that each decision took, by their rate without decisions."""
-        return (self.seconds - self.tokens / alone_per_s) / len(self.times)
+    def lost_s(self, alone_s: float) -> float:
+        """Return the seconds that each decision took from streams that have as many chunks in `alone_s` without it."""
+        return (self.seconds - alone_s) / len(self.times)
+
+
+class Chunks:
+    """Counts the chunks of text of all streams."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._awaited = 0
+        self._reached = asyncio.Event()
+
+    def add(self) -> None:
+        """Count one more."""
+        self.count += 1
+        if self.count == self._awaited:
+            self._reached.set()
+
+    async def reach(self, count: int) -> None:
+        """Wait until there are so many."""
+        self._awaited = count
+        if self.count < count:
+            await self._reached.wait()
 
 
 def main() -> None:
@@ -89,7 +109,10 @@ def main() -> None:
         uvloop.run(_cost(socket, random, report))
     options = ("--capacity", str(STREAMS), "--context-tokens", str(CONTEXT_TOKENS))
     with serving(model, *options) as socket:
-        uvloop.run(_beside_streams(socket, random, arguments.decisions, report))
+        idle, found = uvloop.run(_beside_streams(socket, random, arguments.decisions, report))
+    with serving(model, *options) as socket:
+        alone = uvloop.run(_streams_alone(socket, found.chunks))
+    report.verdict("  the streams' time that a decision took, by its own", found.lost_s(alone) / idle, 1.0)
     if os.geteuid() == 0:
         with serving(model, *options, config=f"[daemon]\nallow_uids = [{OTHER_USER}]\n") as socket:
             socket.parent.chmod(0o711)
@@ -140,29 +163,21 @@ async def _idle(client: AsyncClient, random: Random, report: Report) -> float:
     return idle
 
 
-async def _sampled(client: AsyncClient) -> int:
-    return sum(each.sampled_tokens for each in (await client.status()).models[0].engines)
-
-
-async def _rate(client: AsyncClient) -> float:
-    """Return the tokens of answers a second, over some seconds without decisions."""
-    before, began = await _sampled(client), time.perf_counter()
-    await asyncio.sleep(RATE_S)  # the length of what is measured
-    return (await _sampled(client) - before) / (time.perf_counter() - began)
-
-
-async def _beside(client: AsyncClient, random: Random, count: int) -> Beside:
-    before, began, times = await _sampled(client), time.perf_counter(), list[float]()
+async def _beside(client: AsyncClient, random: Random, count: int) -> list[float]:
+    times = list[float]()
     for _ in range(count):
         times.append(await _decided(client, random))
         await asyncio.sleep(PAUSE_S)  # what a program does with the answer
-    return Beside(times, await _sampled(client) - before, time.perf_counter() - began)
+    return times
 
 
-async def _asking(client: AsyncClient, words: int, tokens: int, random: Random, begun: asyncio.Event) -> None:
+async def _asking(
+    client: AsyncClient, words: int, tokens: int, random: Random, chunks: Chunks, begun: asyncio.Event
+) -> None:
     """Stream answers to prompts of so many words one after the other, until cancelled."""
     while True:
         async for _ in client.infer_stream(text(random, words), max_tokens=tokens, ignore_eos=True, temperature=0):
+            chunks.add()
             begun.set()
 
 
@@ -179,29 +194,51 @@ async def _running(*works: "partial[Any]") -> AsyncIterator[None]:
             task.cancel()
 
 
-async def _beside_streams(socket: Path, random: Random, count: int, report: Report) -> None:
-    async with AsyncClient(socket) as client, AsyncClient(socket) as other:
-        idle = await _idle(client, random, report)
-        works = [partial(_asking, other, STREAM_WORDS, STREAM_TOKENS, Random(number)) for number in range(STREAMS)]
+@asynccontextmanager
+async def _streaming(socket: Path) -> AsyncIterator[Chunks]:
+    """Run the streams, the same in each daemon, for the length of a block; yield their chunks."""
+    chunks = Chunks()
+    async with AsyncClient(socket) as client:
+        works = [
+            partial(_asking, client, STREAM_WORDS, STREAM_TOKENS, Random(number), chunks) for number in range(STREAMS)
+        ]
         async with _running(*works):
-            before = await _rate(client)
-            found = await _beside(client, random, count)
-            alone = statistics.mean((before, await _rate(client)))
-        _waiting(f"beside {STREAMS} streams", found, idle, report)
-        report.verdict("  the streams' time that a decision took, by its own", found.lost_s(alone) / idle, 1.0)
+            yield chunks
+
+
+async def _beside_streams(socket: Path, random: Random, count: int, report: Report) -> tuple[float, Beside]:
+    """Return the time of a decision on an idle machine, and the decisions beside the streams."""
+    async with AsyncClient(socket) as client:
+        idle = await _idle(client, random, report)
+        async with _streaming(socket) as chunks:
+            before, began = chunks.count, time.perf_counter()
+            times = await _beside(client, random, count)
+            found = Beside(times, chunks.count - before, time.perf_counter() - began)
+        _waiting(f"beside {STREAMS} streams", times, idle, report)
+    return idle, found
+
+
+async def _streams_alone(socket: Path, count: int) -> float:
+    """Return the seconds that the streams take for so many chunks without any decision."""
+    async with _streaming(socket) as chunks:
+        began = time.perf_counter()
+        await chunks.reach(chunks.count + count)
+        return time.perf_counter() - began
 
 
 async def _beside_agents(socket: Path, random: Random, count: int, report: Report) -> None:
     async with AsyncClient(socket) as client, _as_user(OTHER_USER, socket) as other:
         idle = await _idle(client, random, report)
-        works = [partial(_asking, other, AGENT_WORDS, AGENT_TOKENS, Random(number)) for number in range(AGENTS)]
+        works = [
+            partial(_asking, other, AGENT_WORDS, AGENT_TOKENS, Random(number), Chunks()) for number in range(AGENTS)
+        ]
         async with _running(*works):
-            found = await _beside(client, random, count)
-        _waiting(f"beside {AGENTS} agents of another user", found, idle, report)
+            times = await _beside(client, random, count)
+        _waiting(f"beside {AGENTS} agents of another user", times, idle, report)
 
 
-def _waiting(what: str, found: Beside, idle: float, report: Report) -> None:
-    seen = spread(found.times)
+def _waiting(what: str, times: list[float], idle: float, report: Report) -> None:
+    seen = spread(times)
     report.say(f"{what}: a decision p50 s", seen.p50)
     report.verdict("  p95 s, by three times idle and a step", seen.p95, WAIT * idle + STEP_TARGET_MS / 1000)
 
