@@ -16,6 +16,7 @@ PAGES = {
     "reference/log-events.md": "log_events",
     "explanation/architecture.md": "packages",
     "explanation/capacity.md": "policies",
+    "howto/apps.md": "apps",
     "howto/tool-calls.md": "tool_styles",
 }
 _PLACE = re.compile(r"<!-- table: ([a-z -]+) -->\n.*?<!-- end -->", re.DOTALL)

@@ -42,7 +42,8 @@ class AppFile(NamedTuple):
 class LaunchApp(NamedTuple):
     """An application; `key` names the variable that its shell gets the key in, `start` are the commands after it.
 
-    `unwritten` says of an application without a file why there is none.
+    `unwritten` says of an application without a file why there is none. `care` is a sentence for the user, and `tried`
+    says with which version what was seen to work. An application with `tools` works with such models alone.
     """
 
     file: AppFile | None
@@ -50,6 +51,9 @@ class LaunchApp(NamedTuple):
     start: Callable[[AppTarget], list[str]]
     key: str | None = KEY_VARIABLE
     unwritten: str = ""
+    care: str = ""
+    tried: str = ""
+    tools: bool = False
 
 
 def _none(_target: AppTarget) -> dict[str, str]:
@@ -189,28 +193,38 @@ APPS: dict[str, LaunchApp] = {
         AppFile(_codex_path, _codex),
         _none,
         lambda t: [f"codex -c model_provider=card -c model_context_window={t.context} -m {{model}}"],
+        care="your default model stays",
+        tried="0.169: requests, errors",
+        tools=True,
     ),
     "claude": LaunchApp(
         AppFile(_claude_path, _claude),
         _none,
         lambda _: ['claude --settings "${CLAUDE_CONFIG_DIR:-$HOME/.claude}/card.json"'],
         None,
+        care="its 24 tools need more than 8,192 tokens of context",
+        tried="2.1.197: answers, a call of `Bash`",
+        tools=True,
     ),
     "opencode": LaunchApp(
         AppFile(lambda env, home: _config(env, home) / "opencode" / "opencode.json", _opencode),
         _none,
         lambda _: ["opencode --model card/{model}"],
+        tried="1.18.33: answers, a call of `bash`",
+        tools=True,
     ),
     "aider": LaunchApp(
         AppFile(lambda _, home: home / ".aider.model.metadata.json", _aider),
         lambda t: {"OPENAI_API_BASE": t.api},
         lambda _: ["aider --model openai/{model}"],
         "OPENAI_API_KEY",
+        tried="0.86: a question, an edit",
     ),
     "zed": LaunchApp(
         AppFile(lambda _, home: home / ".config" / "zed" / "settings.json", _zed),
         _none,
         lambda _: ["zed"],
+        care="start Zed from the shell with `CARD_API_KEY`",
     ),
     "open-webui": LaunchApp(
         None,
@@ -218,24 +232,31 @@ APPS: dict[str, LaunchApp] = {
         lambda _: ["open-webui serve"],
         "OPENAI_API_KEY",
         "it takes its connections from the variables of its first start, and then from its database",
+        care="for a model without tools its setting Function Calling has to be Legacy",
+        tried="0.12.4: chats, titles, embeddings",
     ),
     "continue": LaunchApp(
         AppFile(lambda _, home: home / ".continue" / "config.yaml", _continue),
         _none,
         lambda _: [f'echo "{KEY_VARIABLE}=$(carctl http key continue)" >> ~/.continue/.env'],
         None,
+        care="`cn` sends tools to every model",
+        tried="`cn` 1.5.47: answers, a call of `Bash`",
     ),
     "vscode": LaunchApp(
         AppFile(lambda env, home: _application(env, home) / "Code" / "User" / "chatLanguageModels.json", _vscode),
         _none,
         lambda _: ["carctl http key vscode  # for the command Chat: Manage Language Models, Update API Key"],
         None,
+        care="enter the key by the command Chat: Manage Language Models",
     ),
     "llm": LaunchApp(
         AppFile(_llm_path, _llm),
         _none,
         lambda _: ['llm keys set card --value "$(carctl http key llm)"', "llm -m card/{model} 'What is card?'"],
         None,
+        care="an `extra-openai-models.yaml` that is there already is not changed",
+        tried="0.36: a prompt, streamed",
     ),
 }
 

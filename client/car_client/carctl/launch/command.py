@@ -45,6 +45,10 @@ def run(client: Client, options: Namespace) -> None:
         print(f"# nothing to write: {options.app} has no file for it: {app.unwritten}")
     print("# in a shell")
     print(*shell_lines(options.app, app, target), sep="\n")
+    if app.care:
+        print(f"# take care: {app.care}")
+    if app.tools and not target.tools:
+        print(f"# {options.app} needs a model with tools, and {target.model} has none: choose another one by --model")
     with suppress(ConfigUnwritable):
         if (offer := CardToml(config_path()).offer) is not None:
             print(f"# {offer} (its files contain prompts)")

@@ -332,6 +332,17 @@ def test_an_application_without_a_file_says_why_nothing_is_written(daemon: FakeD
             assert "nothing to write" not in launch(daemon, tmp_path, name)[1]
 
 
+def test_the_output_says_what_to_take_care_of_and_when_the_model_lacks_tools(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    shown = launch(daemon, tmp_path, "claude")[1]
+    assert f"# take care: {APPS['claude'].care}\n" in shown
+    assert "# claude needs a model with tools, and guide has none: choose another one by --model\n" in shown
+    shown = launch(daemon, tmp_path, "aider")[1]
+    assert "take care" not in shown
+    assert "needs a model with tools" not in shown
+
+
 def test_claude_codes_own_settings_stay_and_its_key_is_read_when_it_starts(daemon: FakeDaemon, tmp_path: Path) -> None:
     folder = tmp_path / "claude"
     folder.mkdir()
