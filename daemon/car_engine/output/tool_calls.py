@@ -39,6 +39,48 @@ class _Members:
         self.arguments = ""  # that stood before the name
 
 
+class _OpenCall:
+    """The call that is read: its pieces go into `parts`, and what was taken of the buffer belongs to it."""
+
+    def __init__(
+        self, parts: list[Part], buffer: StreamBuffer, new_id: Callable[[], str], functions: Kinds | None
+    ) -> None:
+        self._parts = parts
+        self._buffer = buffer
+        self._new_id = new_id
+        self._functions = functions
+        self._index = -1  # of the last call that was begun
+        self._name = ""
+        self.begun = False  # and not ended
+        self.arguments: list[str] = []
+
+    def begin(self, name: str) -> None:
+        """Begin the next call."""
+        self._buffer.drop()
+        self.begun, self._name = True, name
+        self._index += 1
+        self._parts.append(CallDelta(self._index, id=self._new_id(), name=name))
+
+    def write(self, text: str) -> None:
+        """Add a piece of its arguments."""
+        if text:
+            self.arguments.append(text)
+            self._parts.append(CallDelta(self._index, arguments=text))
+
+    def end(self, *, closed: bool = True) -> None:
+        """End the call; without any arguments it has an empty object, unless it is cut off before any."""
+        if not self.arguments and closed and not self._buffer.cut:
+            self.write("{}")
+        self._parts.append(CallDelta(self._index, invalid=self._fault("".join(self.arguments)), ended=True))
+        self.begun = False
+        self.arguments.clear()
+
+    def _fault(self, arguments: str) -> Invalid | None:
+        if self._functions is not None and self._name not in self._functions:
+            return "name"
+        return None if is_object(arguments) else "arguments"
+
+
 class _Found(NamedTuple):
     """The markers of a family that a reader searches for."""
 
@@ -98,21 +140,17 @@ class ToolCallReader:
     ) -> None:
         self._family = FAMILIES[style]
         self._found = _markers_of(self._family)
-        self._new_id = new_id
         self._functions = functions
         self._calls = calls
         self._keep = keep
         self._schemas = schemas or {}
         self._begun = begun  # until the first header was read
         self._buffer = StreamBuffer()
-        self._reader = ArgumentsReader(
-            self._family, self._buffer, self._found.arguments, self._found.parameter, self._counts, self._write
-        )
         self._parts: list[Part] = []  # released by this piece
-        self._calling = False  # inside a call
-        self._index = -1  # of the last call that was begun
-        self._name = ""  # of that call
-        self._arguments: list[str] = []
+        self._open = _OpenCall(self._parts, self._buffer, new_id, functions)
+        self._reader = ArgumentsReader(
+            self._family, self._buffer, self._found.arguments, self._found.parameter, self._counts, self._open.write
+        )
         self._thinking = False
         self._buffer.feed(begun)
         self._steps = self._whole() if calls and self._family.is_whole else self._marked()
@@ -167,9 +205,9 @@ class ToolCallReader:
         if not arguments:
             self._buffer.put_back()
             return False
-        self._begin(name)
-        self._write(arguments)
-        self._end()
+        self._open.begin(name)
+        self._open.write(arguments)
+        self._open.end()
         return True
 
     def _whole(self) -> Steps[None]:
@@ -211,13 +249,13 @@ class ToolCallReader:
         text = self._buffer.release().lstrip()
         called = header.call.search(text.removesuffix(header.end)) if header.call and self._calls and complete else None
         if called is not None:
-            self._begin(called[1])
+            self._open.begin(called[1])
             yield from self._reader.json()
             yield from self._buffer.take_spaces()
             closed = (yield from self._buffer.take_marker(self._found.message_ends)) is not None
             closed = closed or not (yield from self._buffer.peek())
             self._buffer.drop()
-            self._end(closed=closed)
+            self._open.end(closed=closed)
         elif complete and header.thought is not None and header.thought.search(text.removesuffix(header.end)):
             yield from self._thought(text)
         elif not complete or (header.text is not None and not header.text.search(text)):
@@ -316,16 +354,16 @@ class ToolCallReader:
         if family.notation == "python" and family.is_whole and not (yield from self._shows_keywords(slots.name)):
             return False
         name = family.name_of(slots.name)
-        self._begin(name)
+        self._open.begin(name)
         if not slots.closed:
             yield from self._reader.read((self._functions or {}).get(name, {}))
-        closed = slots.closed or bool(self._arguments)
+        closed = slots.closed or bool(self._open.arguments)
         for text in family.tail:
             yield from self._buffer.take_spaces()
             closed = (yield from self._buffer.take_literal(text.strip())) or closed
         closed = closed or (yield from self._buffer.sees(self._found.arguments))
         self._buffer.drop()
-        self._end(closed=closed)
+        self._open.end(closed=closed)
         return True
 
     def _shows_keywords(self, name: str) -> Steps[bool]:
@@ -352,26 +390,26 @@ class ToolCallReader:
                 break
             yield from buffer.take_spaces()
             comma = yield from buffer.take_literal(",")
-        if not self._calling:
+        if not self._open.begun:
             return False
         closed = yield from buffer.take_literal("}")
         buffer.drop()
-        self._end(closed=closed)
+        self._open.end(closed=closed)
         return True
 
     def _member(self, key: str, members: "_Members") -> Steps[bool]:
         """Read a member of a call; False if the object is not a call, or ends."""
-        if self._family.notation == "keyed" and not self._calling:
-            self._begin(key)
+        if self._family.notation == "keyed" and not self._open.begun:
+            self._open.begin(key)
             yield from self._reader.json()
             return True
         if key in _NAMES and not members.name:
             return (yield from self._named(members))
-        if key in _ARGUMENTS and members.name and not self._arguments:
-            if not self._calling and (yield from self._buffer.peek()) != "{":
+        if key in _ARGUMENTS and members.name and not self._open.arguments:
+            if not self._open.begun and (yield from self._buffer.peek()) != "{":
                 return False
-            if not self._calling:
-                self._begin(members.name)
+            if not self._open.begun:
+                self._open.begin(members.name)
             yield from self._reader.json()
             return True
         value = yield from take_value(self._buffer)
@@ -386,33 +424,6 @@ class ToolCallReader:
         if not name or (yield from self._buffer.peek()) not in ("", ",", "}"):
             return False
         if members.arguments or not self._family.is_whole or name in (self._functions or ()):
-            self._begin(name)
-            self._write(members.arguments)
+            self._open.begin(name)
+            self._open.write(members.arguments)
         return True
-
-    # The call that is read.
-
-    def _begin(self, name: str) -> None:
-        self._buffer.drop()
-        self._calling, self._name = True, name
-        self._index += 1
-        self._arguments.clear()
-        self._parts.append(CallDelta(self._index, id=self._new_id(), name=name))
-
-    def _write(self, text: str) -> None:
-        if text:
-            self._arguments.append(text)
-            self._parts.append(CallDelta(self._index, arguments=text))
-
-    def _end(self, *, closed: bool = True) -> None:
-        """End the call; without any arguments it has an empty object, unless it is cut off before any."""
-        if not self._arguments and closed and not self._buffer.cut:
-            self._write("{}")
-        self._parts.append(CallDelta(self._index, invalid=self._fault("".join(self._arguments)), ended=True))
-        self._calling = False
-        self._arguments.clear()
-
-    def _fault(self, arguments: str) -> Invalid | None:
-        if self._functions is not None and self._name not in self._functions:
-            return "name"
-        return None if is_object(arguments) else "arguments"
