@@ -86,7 +86,7 @@ class Admission:
             self._backlog.enter(request)
             return self.prepare(request)
         blocks = self._backlog.bounds.overflow == "block"
-        if blocks and (displaced := self._backlog.displaced(request)) is not None:
+        if blocks and spec.queue and (displaced := self._backlog.displaced(request)) is not None:
             return self._full_queue.displace(displaced, request, now) + self.prepare(request)
         refuses = self._backlog.bounds.overflow == "drop_newest" or not spec.queue
         if refuses and self._backlog.victims(request, self._table.older(request)) is None:

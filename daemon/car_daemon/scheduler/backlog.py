@@ -179,20 +179,21 @@ class Backlog:
     def victims(self, newcomer: Request, superseded: Collection[Request]) -> list[Request] | None:
         """Return the requests to drop for a newcomer once `superseded` are gone; None if it does not fit even then.
 
-        `block` drops nothing. `drop_oldest` drops the oldest requests of the newcomer's label, of its class or the
-        lower one, unless the newcomer is to be refused by a full queue. Where that is not enough, and under
+        `block` drops nothing, and neither does a newcomer that is to be refused by a full queue. `drop_oldest` drops
+        the oldest requests of the newcomer's label, of its class or the lower one. If that is not enough, and under
         `drop_newest`, the first request of an account and model drops what `displaced` returns, unless it is of a
         higher class.
         """
         spec = newcomer.spec
         with self._trial(superseded) as leaving:
             before = len(leaving)
-            while self.bounds.overflow == "drop_oldest" and spec.queue and not self.fits(newcomer):
+            drops = spec.queue and self.bounds.overflow != "block"
+            while drops and self.bounds.overflow == "drop_oldest" and not self.fits(newcomer):
                 key = self._places.oldest(newcomer, range(RANKS[spec.priority], LOWEST + 1))
                 if key is None or _alike(self.counted[key], newcomer):
                     break
                 self._remove(self.counted[key], leaving)
-            fits = self.fits(newcomer) if self.bounds.overflow == "block" else self._displace(newcomer, leaving)
+            fits = self._displace(newcomer, leaving) if drops else self.fits(newcomer)
             return leaving[before:] if fits else None
 
     def overload_data(self, why: str, wait_ms: int | None, request: Request) -> dict[str, Any]:

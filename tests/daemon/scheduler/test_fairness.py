@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.account import TURN
-from car_daemon.scheduler.backlog import QueueBounds
+from car_daemon.scheduler.backlog import Overflow, QueueBounds
 from car_daemon.scheduler.request import Request, State
 from car_protocol.infer import Priority
 from tests.daemon.scheduler.fakes import PROMPT_TOKENS, FakeEngine, World
@@ -347,14 +347,18 @@ def test_weights_share_the_places() -> None:
     assert world.fails[-1].data["user_share"] == 4
 
 
-def test_under_block_a_request_that_may_not_be_held_back_drops_nothing_of_another_user() -> None:
-    world = World(bounds=QueueBounds(limit=2))
+@pytest.mark.parametrize("overflow", ["block", "drop_newest", "drop_oldest"])
+@pytest.mark.parametrize("client", [(1, ""), (1, "another label"), (2, "")])
+def test_a_full_queue_refuses_a_request_that_may_not_wait_whoever_filled_it(
+    overflow: Overflow, client: tuple[int, str]
+) -> None:
+    world = World(bounds=QueueBounds(limit=2, overflow=overflow))
     engine = world.start_engine(sequences=1)
     full(world, engine, 1, 3)
-    world.submit(client=(2, ""), queue=False)
+    refused = world.submit(client=client, queue=False)
     world.prepare_all(engine)
-    assert counted(world) == {1: 1, 2: 1}
-    assert not world.fails
+    assert [fail.request.key for fail in world.fails] == [refused.key]
+    assert counted(world) == {1: 2}
 
 
 def test_weights_are_changed_while_requests_wait() -> None:
