@@ -1,5 +1,6 @@
 """`carctl bench`: tokens per second and latencies under load, of the daemon alone or beside another server."""
 
+import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,9 +27,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
     from car_client.carctl.bench.completions import parse_url
     from car_client.carctl.bench.house_apps import APPS, parse_apps
-    from car_client.carctl.bench.workload import Lengths, parse_lengths
+    from car_client.carctl.bench.workload import parse_lengths
 
-    usual = Lengths(64, 64)
     load = parser.add_mutually_exclusive_group()
     load.add_argument(
         "--at-once",
@@ -52,13 +52,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--prompt-tokens",
         type=checked(parse_lengths),
-        default=usual,
         metavar="N|N-M",
         help="of a prompt, about (64)",
     )
-    parser.add_argument(
-        "--max-tokens", type=checked(parse_lengths), default=usual, metavar="N|N-M", help="of an answer (64)"
-    )
+    parser.add_argument("--max-tokens", type=checked(parse_lengths), metavar="N|N-M", help="of an answer (64)")
     parser.add_argument("--priority", choices=["latency_critical", "throughput"], help="the class of all requests")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of lengths, texts and arrivals (1)")
     parser.add_argument("--model", metavar="NAME", help="a model in place of the default one")
@@ -79,7 +76,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(client: Client, options: Namespace) -> None:
     """Measure a house, or round by round, on new connections."""
     draw = _drawing() if options.png else None
+    for file in {options.json, options.png} - {None, _STDOUT}:
+        _check_place(Path(file))
     if options.house:
+        if options.requests or options.prompt_tokens or options.max_tokens or options.priority:
+            raise WrongUse("--requests, --prompt-tokens, --max-tokens and --priority do not go with --house")
         groups, title = _house(options)
     elif options.url or options.apps or options.minutes:
         raise WrongUse("--url, --apps and --minutes go with --house")
@@ -119,6 +120,7 @@ def _rounds(client: Client, options: Namespace) -> tuple["Groups", str]:
 def _house(options: Namespace) -> tuple["Groups", str]:
     import asyncio
 
+    from car_client.carctl.bench.completions import LoadError
     from car_client.carctl.bench.generator import connect as connect_to
     from car_client.carctl.bench.house_apps import APPS
     from car_client.carctl.bench.house_figures import house_figures
@@ -139,7 +141,17 @@ def _house(options: Namespace) -> tuple["Groups", str]:
     for each in found:
         _show(options, table(each, house.left_out), [each] if options.json == _STDOUT else [])
     _write(options, found)
+    for phase, why in house.gone.items():
+        raise LoadError(f"{phase}: at the end no request was answered: {why}")
     return bars(found), TITLE
+
+
+def _check_place(file: Path) -> None:
+    """Raise WrongUse for a file that cannot be written: before the measurement, not after it."""
+    if not file.parent.is_dir():
+        raise WrongUse(f"cannot write {file}: there is no folder {file.parent}")
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise WrongUse(f"cannot write {file}: it is a folder, or not yours to write")
 
 
 def _socket(options: Namespace) -> str:

@@ -32,6 +32,13 @@ _GREEDY = {"temperature": 0, "samplers": ["top_k"], "top_k": 1}
 _HTTP = "http://"
 _EVENTS, _JSON = "text/event-stream", "application/json"
 _NAMES = {_EVENTS: "a stream of events", _JSON: "JSON"}
+# What to check if the server answers with another status than 200, by its number.
+_CHECKS = {
+    "401": "the key in CARD_API_KEY",
+    "403": "the key in CARD_API_KEY",
+    "404": "the address, its path and the name of the model",
+    "": "the address and its path",
+}
 _READ_BYTES = 64 * 1024
 _NO_HTTP = "the server does not speak HTTP/1: check the address"
 _CLOSED = "the connection was closed before the answer ended"
@@ -241,7 +248,7 @@ async def _is_chunked(reader: asyncio.StreamReader, expected: str) -> bool:
     if not version.startswith("HTTP/1."):
         raise LoadError(_NO_HTTP)
     if not code.startswith("200"):
-        raise LoadError(f"the server answered {code}: check the address and its path")
+        raise LoadError(f"the server answered {code}: check {_CHECKS.get(code[:3], _CHECKS[''])}")
     content_type = headers.get("content-type", "")
     if not content_type.startswith(expected):
         raise LoadError(f"the server answered with {content_type or 'no type'} instead of {_NAMES[expected]}")

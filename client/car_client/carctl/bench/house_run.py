@@ -39,7 +39,7 @@ class HouseServer(Struct, frozen=True):
 class Sent(Struct, frozen=True):
     """A request and its outcome after `seconds`: `refused` is an error before the first piece, `lost` one after it.
 
-    `cold` is the first one of a lane, whose instructions no cache has.
+    `cold` is the first one of a lane, whose instructions no cache has. `why` is the error of one that failed.
     """
 
     app: str
@@ -49,6 +49,7 @@ class Sent(Struct, frozen=True):
     outcome: Outcome
     answer: TimedAnswer | None = None
     cold: bool = False
+    why: str | None = None
 
 
 class HousePhase(Struct):
@@ -58,6 +59,12 @@ class HousePhase(Struct):
     seconds: float
     sent: list[Sent] = []
     own_cpu: float = 0.0
+
+    @property
+    def gone(self) -> str | None:
+        """The last error if the last request of each app failed."""
+        last = {each.app: each.why for each in self.sent}
+        return None if None in last.values() else next(reversed(last.values()), None)
 
 
 class Stay(Struct, frozen=True):
@@ -79,6 +86,7 @@ class House:
         self._seed = seed
         self._clock = clock
         self.left_out: dict[str, str] = {}  # apps that one of the servers refuses, with its reason
+        self.gone: dict[str, str] = {}  # phases at whose end nothing was answered, with the last error
 
     async def run(self, apps: Sequence[App]) -> list[Stay]:
         """Return the phases of each server, which take turns; raises CardError if no app is answered."""
@@ -122,40 +130,46 @@ class House:
                     # The same requests in each phase, but for the name of the session.
                     chance = Random(f"{self._seed} {app.name} {place}")
                     tasks.create_task(self._live(server, app, lane(chance, session), chance.random(), phase))
-        phase.own_cpu = (time.process_time() - cpu) / (self._clock() - phase.begin)
+        if (gone := phase.gone) is not None:
+            self.gone[f"{server.name}, {name}"] = gone
+        phase.own_cpu = (time.process_time() - cpu) / max(self._clock() - phase.begin, seconds)
         return phase
 
     async def _live(self, server: HouseServer, app: App, lane: Lane, start: float, phase: HousePhase) -> None:
-        """Send the requests of a lane, from a part of its first pause on."""
+        """Send the requests of a lane: the first one after a part of its pause, but within the phase."""
         end = phase.begin + phase.seconds
         call = next(lane)
-        due = phase.begin + start * (app.every_s or call.pause_s)
+        due = phase.begin + start * min(app.every_s or call.pause_s, phase.seconds)
         cold = True
-        async with _connected(server, app) as target:
-            while due < end:
-                await asyncio.sleep(due - self._clock())
-                sent = await self._send(target, app, call, end)
-                phase.sent.append(replace(sent, cold=cold))
-                cold = False
-                call = lane.send(sent.answer.text if sent.answer else None)
-                failed = sent.outcome in ("refused", "lost")
-                ended = sent.sent_at + sent.seconds
-                pause = max(call.pause_s, _RETRY_S if failed else 0.0)
-                due = ended + pause if app.every_s is None else sent.sent_at + app.every_s
+        try:
+            async with _connected(server, app) as target:
+                while due < end:
+                    await asyncio.sleep(due - self._clock())
+                    sent = await self._send(target, app, call, end)
+                    phase.sent.append(replace(sent, cold=cold))
+                    cold = False
+                    call = lane.send(sent.answer.text if sent.answer else None)
+                    failed = sent.outcome in ("refused", "lost")
+                    ended = sent.sent_at + sent.seconds
+                    pause = max(call.pause_s, _RETRY_S if failed else 0.0)
+                    due = ended + pause if app.every_s is None else sent.sent_at + app.every_s
+        except CardError as error:  # of the connection: a request's own is its outcome
+            phase.sent.append(Sent(app.name, call.text, self._clock(), 0.0, "refused", cold=cold, why=explain(error)))
 
     async def _send(self, target: Target, app: App, call: Call, end: float) -> Sent:
         sent_at, started = self._clock(), asyncio.Event()
         answer: TimedAnswer | None = None
         outcome: Outcome
+        why: str | None = None
         try:
             async with asyncio.timeout(app.every_s or end + GRACE_S - sent_at):
                 answer = await _answer(target, call, started)
             outcome = "answered"
-        except CardError:
-            outcome = "lost" if started.is_set() else "refused"
+        except CardError as error:
+            outcome, why = "lost" if started.is_set() else "refused", explain(error)
         except TimeoutError:
             outcome = "superseded" if app.every_s else "lost"
-        return Sent(app.name, call.text, sent_at, self._clock() - sent_at, outcome, answer)
+        return Sent(app.name, call.text, sent_at, self._clock() - sent_at, outcome, answer, why=why)
 
 
 async def _answer(target: Target, call: Call, started: asyncio.Event | None = None) -> TimedAnswer:

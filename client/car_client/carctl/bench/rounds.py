@@ -11,13 +11,15 @@ from msgspec.structs import replace
 from car_client.carctl.bench.figures import Figures, Spread
 from car_client.carctl.bench.generator import generate
 from car_client.carctl.bench.progress import progress
-from car_client.carctl.bench.workload import WORDS, Workload
+from car_client.carctl.bench.workload import WORDS, Lengths, Workload
 from car_client.client import Client
 
 # Odd, so that a median turn exists.
 _TURNS = 3
 _REQUESTS_EACH = 4
 _ARRIVALS = 20
+# The tokens of prompts and of answers: a question and a paragraph.
+_USUAL = Lengths(64, 64)
 
 
 class ComparedServer(Struct, frozen=True):
@@ -50,8 +52,8 @@ def workloads(options: Namespace, capacity: int, tokens_per_word: float) -> list
     sent: dict[str, Any] = {"temperature": 0, "ignore_eos": True, "cache_prompt": False, "client": "carctl bench"}
     sent |= {name: value for name in ("model", "priority") if (value := getattr(options, name)) is not None}
     common: dict[str, Any] = {
-        "prompts": options.prompt_tokens,
-        "answers": options.max_tokens,
+        "prompts": options.prompt_tokens or _USUAL,
+        "answers": options.max_tokens or _USUAL,
         "tokens_per_word": tokens_per_word,
         "options": sent,
         "seed": options.seed,

@@ -1,6 +1,7 @@
 """A server without a model: answers take scripted times, so many at once, the others wait in their order."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,10 +22,13 @@ class ScriptedServer:
         self.later: dict[str, str] = {}  # of a label's later requests: `refused`, `broken` after a token, `silent`
         self.asked: list[tuple[str, float, Mapping[str, Any]]] = []  # label, time, params
         self.open = 0
+        self.gone_at = math.inf  # no connection is made from then on
         self._sequences = asyncio.Semaphore(at_once)
 
     async def connect(self, label: str) -> "ScriptedTarget":
         """Return a connection."""
+        if now() >= self.gone_at:
+            raise LoadError("nobody is there")
         self.open += 1
         return ScriptedTarget(self, label)
 

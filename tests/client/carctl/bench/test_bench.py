@@ -28,8 +28,8 @@ def options(**given: Any) -> Namespace:
         "at_once": [],
         "rate": [],
         "requests": None,
-        "prompt_tokens": Lengths(64, 64),
-        "max_tokens": Lengths(64, 64),
+        "prompt_tokens": None,
+        "max_tokens": None,
         "priority": None,
         "seed": 1,
         "model": None,
@@ -240,8 +240,9 @@ def test_a_picture_is_drawn_over_the_rounds(daemon: FakeDaemon, tmp_path: Path) 
 
 
 def test_a_picture_that_cannot_be_written_is_an_error_after_the_figures(daemon: FakeDaemon, tmp_path: Path) -> None:
+    (picture := tmp_path / "x.png").symlink_to(tmp_path / "no" / "x.png")
     done = carctl(
-        *("--socket", daemon.path, "bench", "--at-once", "1", "--requests", "1", "--png", tmp_path / "no" / "x.png"),
+        *("--socket", daemon.path, "bench", "--at-once", "1", "--requests", "1", "--png", picture),
     )
     assert done.returncode == 2
     assert b"the load generator took" in done.stdout
@@ -305,3 +306,22 @@ def test_a_house_without_its_server_is_an_error_with_the_address(tmp_path: Path)
 def test_options_of_a_house_need_a_house(wrong: str) -> None:
     done = carctl("bench", wrong)
     assert (done.returncode, done.stderr) == (2, b"carctl: --url, --apps and --minutes go with --house\n")
+
+
+@pytest.mark.parametrize("wrong", ["--requests=2", "--prompt-tokens=8", "--max-tokens=8", "--priority=throughput"])
+def test_options_of_a_load_do_not_go_with_a_house(wrong: str) -> None:
+    done = carctl("bench", "--house", wrong)
+    message = "--requests, --prompt-tokens, --max-tokens and --priority do not go with --house"
+    assert (done.returncode, done.stderr.decode()) == (2, f"carctl: {message}\n")
+
+
+@pytest.mark.parametrize("option", ["--json", "--png"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_measurement(
+    daemon: FakeDaemon, tmp_path: Path, option: str
+) -> None:
+    done = carctl("--socket", daemon.path, "bench", option, tmp_path / "none" / "found")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode().startswith(f"carctl: cannot write {tmp_path}/none/found: there is no folder")
+    done = carctl("--socket", daemon.path, "bench", option, tmp_path)
+    assert (done.returncode, b"it is a folder" in done.stderr) == (2, True)
+    assert not daemon.calls

@@ -72,7 +72,9 @@ async def test_a_body_in_chunks_is_put_together_however_it_comes(size: int) -> N
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "404 Not Found: check the address"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "404 Not Found: check the address, its path and the name of the model"),
+        (b"HTTP/1.1 401 Unauthorized\r\n\r\n", "401 Unauthorized: check the key in CARD_API_KEY"),
+        (b"HTTP/1.1 500 Oh No\r\n\r\n", "500 Oh No: check the address and its path"),
         (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n", "application/json instead of a stream"),
         (b"HTTP/1.1 200 OK\r\n\r\n", "no type instead of a stream"),
         (b"SSH-2.0-OpenSSH_9.9\r\n\r\n", "does not speak HTTP"),

@@ -110,6 +110,29 @@ def test_an_app_that_the_server_refuses_is_left_out_with_the_reason() -> None:
     assert stay.alone["chat"].seconds == 30
 
 
+def test_a_server_that_is_gone_in_the_middle_leaves_the_figures_so_far() -> None:
+    def leave(server: ScriptedServer) -> None:
+        server.gone_at = now() + 40
+
+    _, house, stay = lived([CHAT, CODE], 120, leave)
+    assert len([each for each in stay.alone["chat"].sent if each.outcome == "answered"]) > 10
+    assert [each.outcome for each in stay.together.sent] == ["refused", "refused"]
+    assert house.gone == {"scripted, together": "nobody is there"}
+
+
+def test_a_server_that_answers_nothing_more_is_named_with_its_last_error() -> None:
+    def refuse(server: ScriptedServer) -> None:
+        server.later |= {"chat": "refused", "code": "refused"}
+
+    _, house, _ = lived([CHAT, CODE], 60, refuse)
+    assert house.gone == {f"scripted, {phase}": "no" for phase in ("chat alone", "code alone", "together")}
+
+
+def test_the_shortest_phase_has_a_request_of_each_lane() -> None:
+    _, _, stay = lived([App("rare", "answer", [asks(1, 100.0)] * 3)], 2)
+    assert (len(stay.alone["rare"].sent), len(stay.together.sent)) == (3, 3)
+
+
 def test_a_server_that_answers_no_app_is_an_error() -> None:
     def refuse(server: ScriptedServer) -> None:
         server.refuses |= {"chat": "not today"}
