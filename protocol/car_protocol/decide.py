@@ -17,6 +17,7 @@ MAX_LEVELS = 10
 MAX_NAME_BYTES = 256
 _TEXT_OR_JSON = "a text, or any JSON value"
 # The members by which an item of a state is a message.
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 _SAYS = ("content", "tool_calls")
 
 
@@ -202,7 +203,7 @@ def _check(path: str, question: Question) -> None:
                     raise ValueError(f"`{path}.levels[{index}].label`: is null: describe the level")
                 _check_json(f"{path}.levels[{index}].label", level.label)
         case Predicate(true=true, false=false):
-            if question.instructions in (None, "") and true is None and false is None:
+            if all(each in _EMPTY for each in (question.instructions, true, false)):
                 raise ValueError(f"`{path}.instructions`: is empty: ask something, or describe `true` or `false`")
             _check_json(f"{path}.true", true)
             _check_json(f"{path}.false", false)

@@ -50,7 +50,10 @@ REASONS: dict[str, Reason] = {
         retryable=True,
     ),
     "deadline_exceeded": Reason(
-        1002, "the deadline passed before the first token", "`timeout_ms` or `queue_timeout_ms`", retryable=True
+        1002,
+        "the deadline passed before there was an answer",
+        "`timeout_ms` or `queue_timeout_ms`",
+        retryable=True,
     ),
     "draining": Reason(1003, "the daemon is going down", "its successor may accept it", retryable=True),
     "model_unavailable": Reason(

@@ -70,6 +70,8 @@ def choice_of(count: int) -> dict[str, Any]:
             ["describe the level"],
         ),
         ({"questions": [PREDICATE | {"instructions": ""}]}, "questions[0].instructions", ["ask something"]),
+        ({"questions": [{"type": "predicate", "false": ""}]}, "questions[0].instructions", ["ask something"]),
+        ({"questions": [PREDICATE | {"instructions": {}, "true": []}]}, "questions[0].instructions", ["describe"]),
         ({"questions": [PREDICATE | {"criteria": {}}]}, "questions[0]", ["`criteria`"]),
         ({"state": [{"role": "user", "content": 5}]}, "state[0].content", ["no message"]),
         (

@@ -33,7 +33,9 @@ from car_protocol.decide import (
 # The exit code if the condition of --if does not hold: errors have others.
 NOT_SO = 3
 _COMPARISONS = {">=": ge, "<=": le, ">": gt, "<": lt}
-_CONDITION = re.compile(r"(?P<name>[^<>=]+)(?:=(?P<option>[^<>=]+))?(?:(?P<sign>[<>]=?)\s*(?P<bound>[0-9.]+))?")
+_CONDITION = re.compile(r"(?P<name>[^<>=]+)(?:=(?P<option>[^<>]+))?(?:(?P<sign>[<>]=?)\s*(?P<bound>[0-9.]+))?")
+# A name before a statement is one word: other signs belong to the statement.
+_NAMED = re.compile(r"\s*(?P<name>[\w-]+)\s*=(?!=)\s*(?P<statement>.*)", re.DOTALL)
 _NAME_WIDTH = 24
 _BAR_WIDTH = 30
 
@@ -53,7 +55,8 @@ class Condition(NamedTuple):
             raise WrongUse(f"--if: {self.name} has no option {self.option!r}: it has {', '.join(labels)}")
         if self.sign is None:
             if self.option is None or not isinstance(question, Choice):
-                raise WrongUse(f"--if {self.name}: compare it with a number, such as {self.name}>0.7")
+                figure = self.name if self.option is None else f"{self.name}={self.option}"
+                raise WrongUse(f"--if {figure}: compare it with a number, such as {figure}>0.7")
             return lambda answer: isinstance(answer, ChoiceAnswer) and _shown(answer.choice) == self.option
         if self.option is None and isinstance(question, Choice):
             raise WrongUse(f"--if {self.name}: name one of its options, such as {self.name}={labels[0]}>0.7")
@@ -83,10 +86,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument(
         "--if",
-        dest="condition",
+        dest="conditions",
+        action="append",
         type=_condition,
+        default=[],
         metavar="CONDITION",
-        help=f"exit with {NOT_SO} unless it holds: 'angry>0.7', 'urgency>=1.5', 'team=billing', 'team=billing>0.5'",
+        help=f"exit with {NOT_SO} unless it holds: 'angry>0.7', 'urgency>=1.5', 'team=billing', 'team=billing>0.5' "
+        "(repeatable: all have to hold)",
     )
 
 
@@ -100,24 +106,19 @@ def run(client: Client, options: Namespace) -> None:
     }
     given: DecideOptions = {**members, "reproducible": options.reproducible}  # type: ignore[typeddict-item]  # by name
     # Before the request, which takes time.
-    place = None if options.condition is None else _asked(options.condition, questions)
-    holds = None if place is None else options.condition.of(questions[place])
+    places = [_asked(condition, questions) for condition in options.conditions]
+    checks = [condition.of(questions[place]) for condition, place in zip(options.conditions, places, strict=True)]
     decision = client.decide(_state(options), questions, **given)
     if options.json:
         print(json_text(decision, sys.stdout))
     else:
         _print(questions, decision)
-    if place is not None and holds is not None and not holds(decision.answers[place]):
+    if not all(holds(decision.answers[place]) for holds, place in zip(checks, places, strict=True)):
         raise SystemExit(NOT_SO)
 
 
-def _named(text: str) -> tuple[str, str]:
-    name, found, rest = text.partition("=")
-    return (name.strip(), rest.strip()) if found else ("", text.strip())
-
-
 def _parts(text: str, example: str) -> tuple[str, list[str]]:
-    name, rest = _named(text)
+    name, _, rest = (part.strip() for part in text.partition("="))
     parts = [part.strip() for part in rest.split(",")]
     if not name or len(parts) < 2 or not all(parts):
         raise ArgumentTypeError(f"{text!r} is not NAME=ONE,ANOTHER,...: write it like {example!r}")
@@ -137,7 +138,8 @@ def _score(text: str) -> Score:
 
 
 def _predicate(text: str) -> Predicate:
-    name, statement = _named(text)
+    found = _NAMED.fullmatch(text)
+    name, statement = ("", text.strip()) if found is None else (found["name"], found["statement"].strip())
     if not statement:
         raise ArgumentTypeError("an empty text is no statement: write it like 'the customer is angry'")
     return Predicate(name=name or statement, instructions=_question(statement, "Is it so: "))

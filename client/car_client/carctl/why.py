@@ -23,6 +23,10 @@ _REASONS: dict[PartedBy, tuple[str, str]] = {
 }
 
 
+# The last token of a prompt is always computed: its logits are not kept.
+_ALL = "nothing was read again"
+
+
 class Forgotten(CardError):
     """The daemon remembers no such request."""
 
@@ -53,7 +57,8 @@ def run(client: Client, options: Namespace) -> None:
 def _page(prompt: ReadPrompt) -> list[str]:
     lines = [f"request {prompt.id} to {prompt.model}, {duration(prompt.age_s)} ago: {_figures(prompt)}"]
     if (parted := prompt.parted) is None:
-        return [*lines, "nothing was read again"]
+        read = prompt.prompt_tokens - prompt.cached_tokens
+        return [*lines, f"no earlier prompt has cells that it may reuse for the other {read:,}" if read > 1 else _ALL]
     happened, advice = _REASONS[parted.reason]
     where = "" if parted.message is None else f", in message {parted.message} ({parted.role})"
     lines += [f"{parted.tokens:,} tokens were read again after {parted.at:,}{where}", f"why: {happened}"]

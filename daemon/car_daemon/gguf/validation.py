@@ -64,8 +64,7 @@ def check(path: Path) -> HeaderFacts:
         architecture = _architecture(header)
         refuse(Flaw.PROJECTOR, when=architecture == _PROJECTORS)
         refuse(Flaw.ADAPTER, when=_text(header, "general.type") == _ADAPTERS)
-        if (unserved := _UNSERVED.get(architecture or "")) is not None:
-            raise InvalidModel(unserved, architecture)
+        check_served(architecture)
         sizes = Hyperparameters(header, reader, architecture or "")
         sizes.check()
         # llama.cpp aborts at a position beyond such a table.
@@ -93,6 +92,12 @@ def check(path: Path) -> HeaderFacts:
                 for type, count in unknown_types(header).items()
             ),
         )
+
+
+def check_served(architecture: str | None) -> None:
+    """Raise InvalidModel for an architecture that card does not serve."""
+    if (unserved := _UNSERVED.get(architecture or "")) is not None:
+        raise InvalidModel(unserved, architecture)
 
 
 def check_adapter(path: Path) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from car_daemon.gguf.validation import HeaderFacts
 
 TEMPLATE = "tokenizer.chat_template"
+_DECISION_TEMPLATE = f"{TEMPLATE}.systemone"
 # Templates of published models have up to some ten thousand bytes.
 TEMPLATE_BYTES = 1 << 17
 # Families of models with a decision template of their own that are read at labels.
@@ -91,12 +92,13 @@ class Abilities:
 def read_abilities(settings: ModelSettings) -> list[str]:
     """Return what a model of these files can; raises InvalidModel or OSError."""
     from car_daemon.gguf.header import BoundedReader, read_header
-    from car_daemon.gguf.validation import open_file
+    from car_daemon.gguf.validation import check_served, open_file
 
     with open_file(settings.path) as file:
         reader = BoundedReader(file, os.fstat(file.fileno()).st_size)
         values = read_header(reader, {TEMPLATE: TEMPLATE_BYTES}).values
         architecture = str(values.get("general.architecture", ""))
+        check_served(architecture)
         embeds = "rerank" if values.get(f"{architecture}.pooling_type") == _RANKS else "embed"
         if "bert" in architecture or architecture in _CACHELESS:
             return [embeds]
@@ -104,13 +106,13 @@ def read_abilities(settings: ModelSettings) -> list[str]:
         chats = [] if template is None else ["chat", *_projected(settings)]
         fills = ["fill"] if _fills(reader, values) else []
         family = values.get(f"{architecture}.decision.type")
-        decides = ["decide"] if (family is None and chats) or family in _DECIDING else []
+        decides = bool(chats) if family is None else family in _DECIDING and _DECISION_TEMPLATE in values
         return [
             "generate",
             *chats,
             *abilities_of(template or "", settings.tool_style, settings.thinking_tags),
             *fills,
-            *decides,
+            *(["decide"] if decides else []),
             embeds,
         ]
 

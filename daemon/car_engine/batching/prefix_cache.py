@@ -151,6 +151,8 @@ class PrefixCache:
             self._cells.take_back(sequence, kept)
         elif sequence.cells > kept:
             kept = self._cells.go_back(sequence, tokens, kept)
+        if sequence.read is not None:
+            sequence.read.left = kept
         sequence.retire(tokens.cut(kept))
         self._index.put(sequence)
         self.resident = self._worth.resident(self._table.idle)

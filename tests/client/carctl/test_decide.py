@@ -69,6 +69,34 @@ def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, cond
     assert code(daemon, "--if", condition) == (0 if holds else 3)
 
 
+def test_of_several_conditions_all_have_to_hold(daemon: FakeDaemon) -> None:
+    for conditions in (("angry>0.7", "team=billing"), ("team=shipping", "angry>0.7"), ("angry>0.7", "team=shipping")):
+        flags = [flag for condition in conditions for flag in ("--if", condition)]
+        assert code(daemon, *flags) == (3 if "team=shipping" in conditions else 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "statement"),
+    [
+        ("angry=the customer is angry", "angry", "the customer is angry"),
+        ("the price >= 100", "the price >= 100", "the price >= 100"),
+        ("is x=y true", "is x=y true", "is x=y true"),
+        ("x == y", "x == y", "x == y"),
+        ("sum = a=b", "sum", "a=b"),
+    ],
+)
+def test_a_name_before_a_statement_is_one_word(daemon: FakeDaemon, given: str, name: str, statement: str) -> None:
+    daemon.answers["decide"] = {**DECISION, "answers": DECISION["answers"][2:]}
+    assert carctl("--socket", daemon.path, "decide", "x", "--predicate", given).returncode == 0
+    (sent,) = daemon.params("decide")["questions"]
+    assert (sent["name"], statement in sent["instructions"]) == (name, True)
+
+
+def test_an_option_may_contain_an_equals_sign(daemon: FakeDaemon) -> None:
+    done = carctl("--socket", daemon.path, "decide", "x", "--choice", "team=a=b,c", "--if", "team=a=c>0.5")
+    assert (done.returncode, b"no option 'a=c': it has a=b, c" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -81,7 +109,7 @@ def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, cond
         (("x", *QUESTIONS, "--if", "angry"), "angry>0.7"),
         (("x", *QUESTIONS, "--if", "team>0.5"), "team=billing>0.7"),
         (("x", *QUESTIONS, "--if", "team=biling"), "no option 'biling': it has billing, shipping"),
-        (("x", *QUESTIONS, "--if", "angry=no"), "angry>0.7"),
+        (("x", *QUESTIONS, "--if", "angry=no"), "angry=no>0.7"),
         (("x", *QUESTIONS, "--if", "angry>70"), "between 0 and 1"),
         (("x", *QUESTIONS, "--if", ">"), "no condition"),
         (("x", *QUESTIONS, "--if", "a>1.2.3"), "no number"),

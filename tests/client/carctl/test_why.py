@@ -61,8 +61,16 @@ def test_a_prompt_has_its_reason_with_the_words_of_both(daemon: FakeDaemon) -> N
 
 
 def test_the_last_prompt_went_on(daemon: FakeDaemon) -> None:
-    expected = "request 3 to guide, 3.0 s ago: 10 of 1,400 tokens cached\nnothing was read again\n"
+    daemon.answers["daemon/why"] = {"prompts": [prompt(3, cached_tokens=1399)]}
+    expected = "request 3 to guide, 3.0 s ago: 1,399 of 1,400 tokens cached\nnothing was read again\n"
     assert shown(daemon, "--last") == shown(daemon, "3") == expected
+
+
+def test_a_prompt_that_was_computed_without_a_reason_may_reuse_no_cells(daemon: FakeDaemon) -> None:
+    assert shown(daemon, "--last") == (
+        "request 3 to guide, 3.0 s ago: 10 of 1,400 tokens cached\n"
+        "no earlier prompt has cells that it may reuse for the other 1,390\n"
+    )
 
 
 def test_a_request_that_is_not_remembered_is_an_error(daemon: FakeDaemon) -> None:

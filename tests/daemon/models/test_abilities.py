@@ -46,8 +46,19 @@ def test_a_template_says_what_its_model_can(tmp_path: Path, template: str | None
 def test_a_model_of_a_decision_family_decides_if_it_is_read_at_labels(
     tmp_path: Path, family: str, decides: bool
 ) -> None:
-    path = model(tokenizer__chat_template=text(SHOWS), llama__decision__type=text(family)).write(tmp_path / "m.gguf")
+    given = {"tokenizer__chat_template": text(SHOWS), "llama__decision__type": text(family)}
+    path = model(**given).write(tmp_path / "m.gguf")
+    assert "decide" not in read_abilities(ModelSettings(path))  # without a template to ask by
+    path = model(**given, tokenizer__chat_template__systemone=text(SHOWS)).write(tmp_path / "m.gguf")
     assert ("decide" in read_abilities(ModelSettings(path))) == decides
+
+
+@pytest.mark.parametrize("architecture", ["llada", "t5", "eagle3", "wavtokenizer-dec"])
+async def test_a_model_of_an_architecture_that_is_not_served_can_do_nothing(tmp_path: Path, architecture: str) -> None:
+    given = {"general__architecture": text(architecture), "tokenizer__chat_template": text(SHOWS)}
+    abilities, found = Abilities(), entry(model(**given).write(tmp_path / "m.gguf"))
+    await abilities.look([found])
+    assert (abilities.of(found), abilities.unread([found])) == ([], [])
 
 
 def test_configured_syntax_counts(tmp_path: Path) -> None:

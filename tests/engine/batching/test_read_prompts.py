@@ -86,6 +86,23 @@ def test_cells_that_left_are_a_reason_and_those_without_a_mark() -> None:
     assert world.read(HEAD + REST + [2] * 9, again, at_hand=140, used=60).parting == Parting("no_mark", 140, 80)
 
 
+def test_cells_that_the_model_could_not_keep_are_missing_for_lack_of_a_mark() -> None:
+    world = World()
+    world.read(HEAD + REST, FIRST).left = 60
+    again = world.read(HEAD + REST, FIRST)
+    assert again.parting == Parting("no_mark", 140, 79)
+    again.left = 60
+    assert world.read(HEAD + REST, FIRST, at_hand=60, used=60).parting == Parting("no_mark", 140, 79)
+
+
+def test_a_prompt_that_lacks_the_earlier_system_message_parts_there() -> None:
+    world = World()
+    world.read([1, 2, *HEAD], parts("", "system", "hello"))
+    found = world.read(REST, parts("", "hello", "answer", "more")).parting
+    assert found is not None
+    assert (found.reason, found.message, found.at) == ("message", 0, 0)
+
+
 def test_a_new_message_is_the_reason_only_if_there_is_no_other() -> None:
     world = World()
     world.read(HEAD + REST, FIRST)

@@ -35,7 +35,8 @@ class Parting(NamedTuple):
 class ReadPrompt:
     """Tokens that were read or written: a prompt and its answer; `parts` are digests of its tools and messages.
 
-    `asked` is the number of its tokens before those that ask for the answer.
+    `asked` is the number of its tokens before those that ask for the answer, `left` the number of its cells that stayed
+    when it ended: less than all if the model could not go back to the end of what others may reuse.
     """
 
     def __init__(self, prefix: Prefix, parts: bytes, tail: int, parting: Parting | None) -> None:
@@ -44,6 +45,7 @@ class ReadPrompt:
         self.asked = len(prefix) - tail
         self.parting = parting
         self.beginnings = _beginnings(prefix, parts)
+        self.left: int | None = None  # while it runs
 
     def __repr__(self) -> str:
         return f"<ReadPrompt {len(self.prefix)} tokens>"
@@ -77,9 +79,11 @@ class ReadPrompts:
         at = common_of(nearest.prefix.tokens, prompt.tokens)
         known, most = nearest.prefix.tokens[at:], prompt.whole(min(at, len(prompt) - 1))
         reason, message = _place(nearest, parts, at)
+        left = most if nearest.left is None else min(most, nearest.left)
+        there = max(at_hand, used)
         found: list[tuple[Reason, int]] = [
-            ("evicted", most - max(at_hand, used)),
-            ("no_mark", min(at_hand, most) - used),
+            ("evicted", left - there),
+            ("no_mark", min(at_hand, most) - used + max(0, most - max(left, there))),
             (reason, min(len(known), len(prompt) - at)),
         ]
         found = [each for each in found if each[1] >= WORTH_TOKENS]
@@ -91,13 +95,16 @@ class ReadPrompts:
         return Parting(chief, at, tokens, message, known[:SHOWN_TOKENS].tolist())
 
 
-def _beginnings(prompt: Prefix, parts: bytes) -> frozenset[tuple[object, ...]]:
+def _beginnings(prompt: Prefix, parts: bytes) -> frozenset[tuple[str, int, bytes | int]]:
     """Return names of the first tokens, and of the first two messages: prompts that share none have little in common.
 
-    A prompt whose first words differ, as those with a time of day do, shares its second message.
+    A prompt whose first words differ, as those with a time of day do, shares its second message. So does a prompt that
+    lacks the system message of an earlier one: there the second message is the first.
     """
-    first = enumerate(_split(parts[:_BEGINNING]))
-    names = [prompt.tokens[:WORTH_TOKENS].tobytes(), *(pair for pair in first if pair[1] != _NOTHING)]
+    names: list[bytes | int] = [
+        prompt.tokens[:WORTH_TOKENS].tobytes(),
+        *(each for each in _split(parts[:_BEGINNING]) if each != _NOTHING),
+    ]
     return frozenset((prompt.namespace, prompt.step, name) for name in names)
 
 
