@@ -73,6 +73,7 @@ async def test_openais_questions_and_answers_are_the_daemons(offline: OfflineDoo
             "choice": "a",
             "probabilities": [{"value": "a", "probability": 0.75}, {"value": True, "probability": 0.25}],
             "confidence": 0.5,
+            "mass": 0.9,
         },
         {
             "name": None,
@@ -83,11 +84,21 @@ async def test_openais_questions_and_answers_are_the_daemons(offline: OfflineDoo
                 {"value": 1, "label": "much", "probability": 0.25},
             ],
             "confidence": 0.5,
+            "mass": 0.9,
         },
-        {"name": "so", "type": "predicate", "probability": 0.75},
+        {"name": "so", "type": "predicate", "probability": 0.75, "mass": 0.9},
     ]
     assert found["usage"]["input_tokens"] == found["usage"]["total_tokens"] == 30
     assert found["usage"]["input_tokens_details"]["cached_tokens"] == 12
+
+
+@pytest.mark.parametrize("lacks", ["images", "audio"])
+async def test_a_state_with_parts_that_the_model_cannot_read_names_the_input(
+    offline: OfflineDoor, deciding: FakeDaemon, lacks: str
+) -> None:
+    deciding.answers["decide"] = RpcError("model_unavailable", lacks=lacks)
+    found = await offline.post("/v1/decisions", {"input": "x", "questions": QUESTIONS})
+    assert (found.status, found.json["error"]["param"]) == (400, "input")
 
 
 async def test_openais_items_are_a_conversation(offline: OfflineDoor, deciding: FakeDaemon) -> None:

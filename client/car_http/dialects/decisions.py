@@ -204,7 +204,7 @@ def _object(labels: Sequence[Labelled], found: Decision) -> dict[str, Any]:
 
 def _answered(answer: QuestionAnswer, labels: Sequence[str | bool]) -> dict[str, Any]:
     if isinstance(answer, PredicateAnswer):
-        return {"type": "predicate", "probability": answer.probability}
+        return {"type": "predicate", "probability": answer.probability, "mass": answer.mass}
     if isinstance(answer, ChoiceAnswer):
         options = [
             {"value": value, "probability": probability}
@@ -215,9 +215,16 @@ def _answered(answer: QuestionAnswer, labels: Sequence[str | bool]) -> dict[str,
             "choice": answer.choice,
             "probabilities": options,
             "confidence": answer.confidence,
+            "mass": answer.mass,
         }
     levels = [
         {"value": value, "label": label, "probability": probability}
         for value, (label, probability) in enumerate(zip(labels, answer.probabilities, strict=True))
     ]
-    return {"type": "score", "score": answer.score, "probabilities": levels, "confidence": answer.confidence}
+    return {
+        "type": "score",
+        "score": answer.score,
+        "probabilities": levels,
+        "confidence": answer.confidence,
+        "mass": answer.mass,
+    }

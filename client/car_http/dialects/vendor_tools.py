@@ -1,4 +1,4 @@
-"""Tools whose form only their vendor's servers have: no request describes it, and no server here runs them.
+"""Tools whose form only their vendor's models know: no request describes it.
 
 Programs offer such tools by themselves, also to other servers: they are left out, and the answer's `card` says so.
 """
@@ -52,4 +52,4 @@ def refuse_vendor_tool(kind: str | None) -> None:
 def vendor_problem(kinds: Iterable[str]) -> Problem:
     """Return the error of a choice that leaves vendors' tools alone."""
     named = ", ".join(f"`{kind}`" for kind in kinds)
-    return bad("tool_choice", f"only its vendor's servers have {named}: offer a function of your own, and choose it")
+    return bad("tool_choice", f"only its vendor's models know {named}: offer a function of your own, and choose it")

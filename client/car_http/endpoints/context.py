@@ -126,7 +126,7 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     bound_thoughts(job.params, door.efforts)
     job.params.update(packed(job.params))
     if job.left_out:
-        _LOG.info("left out of a request, because only its vendor's servers have it: %s", ", ".join(job.left_out))
+        _LOG.info("left out of a request, because only its vendor's models know it: %s", ", ".join(job.left_out))
     if "model" not in job.params:
         job.writer.name_model((await door.catalogue.default()).name)
     with named_as_sent(job.members):

@@ -35,5 +35,8 @@ async def _decide(door: DoorContext, exchange: Exchange, job: DecideJob) -> None
         found = await exchange.while_connected(door.pool.result_as(Decision, "decide", job.params))
     except RequestError as error:
         param = error.data.get("param")
-        raise problem_of(error, {param: job.named(param)} if isinstance(param, str) else {}) from error
+        problem = problem_of(error, {param: job.named(param)} if isinstance(param, str) else {})
+        if error.data.get("lacks") in ("images", "audio"):
+            problem.param = job.named("state")  # questions have neither
+        raise problem from error
     await exchange.respond(msgspec.json.encode(job.whole(found)))
