@@ -353,9 +353,9 @@ class UserView:
         many = len(self._server()) > _MOST_LISTED
         clients = (self._cached_clients if many else self._clients)(viewer)
         running = self._report.running()
-        sequences = running if clients.others is None else [each for each in running if each.origin.identity == viewer]
-        mine = viewer.uid, viewer.person
-        waiting = [each for each in self._report.waiting() if clients.others is None or (each.uid, each.person) == mine]
+        all_ = clients.others is None
+        sequences = [each for each in running if all_ or _sees(viewer, each.origin.identity)]
+        waiting = [each for each in self._report.waiting() if all_ or _waits_for(viewer, each)]
         others: OtherUsers | None = None
         if clients.others is not None:
             others = structs.replace(clients.others, sequences=len(running) - len(sequences))
@@ -372,8 +372,8 @@ class UserView:
         everyone = list(self._server())
         if viewer.number in self._admins():
             return _Clients(*_busiest(everyone), None)
-        own = [each for each in everyone if each.identity == viewer]
-        in_flight = sum(len(each.requests) for each in everyone if each.identity != viewer)
+        own = [each for each in everyone if _sees(viewer, each.identity)]
+        in_flight = sum(len(each.requests) for each in everyone if not _sees(viewer, each.identity))
         others = OtherUsers(connections=len(everyone) - len(own), in_flight=in_flight, sequences=0)
         return _Clients(*_busiest(own), others)
 
@@ -394,6 +394,15 @@ class UserView:
             client=origin.client,
             tenant=origin.tenant or None,
         )
+
+
+def _sees(viewer: Identity, other: Identity) -> bool:
+    """Return whether a viewer sees the requests of another identity: a delegate sees those that it sent for people."""
+    return viewer == other or (viewer.person is None and viewer.uid == other.uid)
+
+
+def _waits_for(viewer: Identity, each: WaitingStatus) -> bool:
+    return viewer.uid == each.uid and viewer.person in (None, each.person)
 
 
 def _busiest(connections: list[Connection]) -> tuple[list[ConnectionStatus], MoreConnections | None]:

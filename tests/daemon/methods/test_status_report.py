@@ -81,9 +81,9 @@ class Reported:
         (key,) = self.inference.infer(params, origin, cast(Responder, Client()), size=1, streams=False)
         return key
 
-    def run(self, sequence: int, prompt_tokens: int) -> int:
+    def run(self, sequence: int, prompt_tokens: int, origin: CallOrigin = ORIGIN) -> int:
         """Have a request's prompt computed in a sequence; return its key."""
-        key = self.submit()
+        key = self.submit(origin=origin)
         self.inference.events.frame_received(1, Prepared(key, bytes(4 * prompt_tokens), 8))
         update = RequestUpdate(key, sequence, "", 0, prompt_tokens)
         self.inference.events.frame_received(1, StepDone(1, [update]))
@@ -162,6 +162,28 @@ def test_a_user_is_sent_its_own_waiting_requests_and_an_administrator_all(report
     assert [each.uid for each in view.status(Identity(0)).waiting] == [1000, 1001]
     (own,) = view.status(Identity(1001)).waiting
     assert (own.uid, own.caller) == (1001, "editor")
+
+
+def test_a_delegate_is_sent_the_requests_of_the_people_behind_it_and_a_person_its_own(reported: Reported) -> None:
+    anna, bob, other = Identity(1000, "anna", -1, "a"), Identity(1000, "bob", -2, "b"), Identity(1001, "anna", -3, "a")
+    origins = [structs.replace(ORIGIN, identity=each) for each in (anna, other, bob)]
+    reported.serve()
+    for number, origin in enumerate(origins[:2]):
+        reported.run(number, 5, origin)
+    reported.submit(origin=origins[2])
+    view = UserView(reported.report, server=lambda: cast(Server, []), admins=lambda: {0}, clock=lambda: reported.now)
+    for viewer, running, waiting in (
+        (Identity(1000), ["anna"], ["bob"]),
+        (anna, ["anna"], []),
+        (bob, [], ["bob"]),
+        (Identity(1001), ["anna"], []),
+        (Identity(1002), [], []),
+    ):
+        status = view.status(viewer)
+        assert [each.person for each in status.sequences] == running
+        assert [each.person for each in status.waiting] == waiting
+        assert status.others is not None
+        assert status.others.sequences == 2 - len(running)
 
 
 def test_an_engine_reports_what_was_planned_and_taken_on_each_device(reported: Reported) -> None:
