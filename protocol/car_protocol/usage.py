@@ -15,7 +15,7 @@ DEFAULT_DAYS = 30
 
 
 class UsageParams(Params, frozen=True, kw_only=True):
-    """The members by which rows are told apart, and the first day that counts."""
+    """The members by which rows are told apart, and the first and the last day that count."""
 
     by: Annotated[
         list[Dimension],
@@ -25,6 +25,9 @@ class UsageParams(Params, frozen=True, kw_only=True):
     since: Annotated[
         Annotated[str, Meta(pattern=DATE_PATTERN)] | None,
         note(f"the first day that counts, as `2026-01-31`; the last {DEFAULT_DAYS} days if absent"),
+    ] = None
+    until: Annotated[
+        Annotated[str, Meta(pattern=DATE_PATTERN)] | None, note("the last day that counts; today if absent")
     ] = None
 
 

@@ -12,7 +12,13 @@ from car_client.carctl.terminal.text import Span, duration, one_line
 from car_client.carctl.view.json_output import print_document, typed
 from car_client.carctl.view.status_tables import Listing
 from car_client.client import Client
+from car_client.errors import CardError
 from car_protocol.usage import DEFAULT_DAYS, Amounts, UsageReport, UsageRow
+
+
+class Cut(CardError):
+    """The report has more rows than a daemon sends; what it sent was printed."""
+
 
 _DIMENSIONS = ("person", "app", "model", "day")
 _MOST_DAYS = 36_500
@@ -32,6 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="DAY|Nd",
         help=f"the first day, as 2026-01-31, or the last N days (default: {DEFAULT_DAYS}d)",
     )
+    parser.add_argument("--until", type=_day, metavar="DAY", help="the last day (default: today)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--csv", action="store_true", help="print CSV")
@@ -42,6 +49,8 @@ def run(client: Client, options: Namespace) -> None:
     params = {"by": options.by or ["person"]}
     if options.since is not None:
         params["since"] = options.since
+    if options.until is not None:
+        params["until"] = options.until
     document = client.call("daemon/usage", params)
     report = typed(document, UsageReport)
     if options.json:
@@ -85,6 +94,8 @@ def _print_csv(report: UsageReport, by: list[str]) -> None:
     for row in report.rows:
         values = asdict(row)
         writer.writerow([*(_cell(_name(row, each)) for each in by), *(values[name] for name in amounts)])
+    if report.left_out:
+        raise Cut(f"{report.left_out:,} rows are left out: ask for fewer days by --since and --until")
 
 
 def _cell(text: str) -> str:

@@ -1471,7 +1471,7 @@ export interface ReadPrompt {
   parted?: Parted;
 }
 
-/** The members by which rows are told apart, and the first day that counts. */
+/** The members by which rows are told apart, and the first and the last day that count. */
 export interface UsageParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
@@ -1484,6 +1484,8 @@ export interface UsageParams {
   by?: ("app" | "day" | "model" | "person")[];
   /** the first day that counts, as `2026-01-31`; the last 30 days if absent */
   since?: string | null;
+  /** the last day that counts; today if absent */
+  until?: string | null;
 }
 
 /** The caller's own rows, for administrators all rows. */

@@ -110,7 +110,7 @@ class Ledger:
 
     async def report(self, params: UsageParams, identity: str | None) -> UsageReport:
         """Return the rows of an identity, of all for None; all until now are in it. Raises ValueError for a date."""
-        until = self._today
+        until = self._today if params.until is None else date.fromisoformat(params.until).toordinal()
         since = until - DEFAULT_DAYS + 1 if params.since is None else date.fromisoformat(params.since).toordinal()
         query = UsageQuery(list(dict.fromkeys(params.by)), min(since, until), until, identity)
         lock = self._turns.setdefault(identity, asyncio.Lock())

@@ -42,7 +42,7 @@ class UsageMethods:
         try:
             call.result(await self._ledger.report(params, identity))
         except ValueError:
-            call.error(RpcError("invalid_params", param="since", why="give a day such as 2026-01-31"))
+            call.error(RpcError("invalid_params", param="since", why="give days such as 2026-01-31"))
         except Exception as error:  # noqa: BLE001 - the call would never be answered
             defects.report("call.failed", error, method="daemon/usage")
             call.error(RpcError("internal_error"))

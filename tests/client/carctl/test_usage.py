@@ -68,3 +68,11 @@ def test_the_reason_why_rows_are_missing_goes_to_standard_error(reporting: FakeD
     code, shown, error = usage(reporting)
     assert (code, error) == (0, "carctl: no ledger is kept\n")
     assert "anna" not in shown
+
+
+def test_csv_that_is_cut_is_an_error_that_says_how_to_get_the_rest(reporting: FakeDaemon) -> None:
+    reporting.answers["daemon/usage"] = {**REPORT, "left_out": 522}
+    code, shown, error = usage(reporting, "--csv", "--since", "2026-01-01", "--until", "2026-01-31")
+    assert (code, len(shown.splitlines())) == (1, 3)
+    assert error == "carctl: 522 rows are left out: ask for fewer days by --since and --until\n"
+    assert reporting.params("daemon/usage") == {"by": ["person"], "since": "2026-01-01", "until": "2026-01-31"}
