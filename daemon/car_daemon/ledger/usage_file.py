@@ -100,6 +100,7 @@ class UsageFile:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == 0:
             with connection:
+                connection.execute("BEGIN IMMEDIATE")  # a definition begins none by itself
                 connection.execute(_TABLE)
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
         elif version != _VERSION:

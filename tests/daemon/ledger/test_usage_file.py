@@ -96,6 +96,18 @@ def test_a_day_that_fills_the_file_is_refused_and_leaves_it_usable(tmp_path: Pat
     assert file.report(query("day")).total.completed == 1
 
 
+def test_a_file_whose_making_failed_in_the_middle_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = UsageFile(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(usage_file, "_VERSION", "as on a full disk")
+        with pytest.raises(LedgerError):
+            file.write(rows((TODAY, "1", "", "m")), 0)
+    file.write(rows((TODAY, "1", "", "m")), 0)
+    assert file.report(query("day")).total.completed == 1
+
+
 def test_a_damaged_file_and_one_of_another_version_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes(b"no database" * 1000)
