@@ -176,6 +176,18 @@ def test_without_keys_the_network_is_refused_and_the_configuration_stays(folder:
     assert file.read_text() == "[http]\nno_key = true\n"
 
 
+def test_a_private_key_of_ones_own_without_a_certificate_is_refused_and_stays(folder: Path, served: Daemon) -> None:
+    pytest.importorskip("car_client.carctl.http.self_signed")
+    env, file, key = env_of(folder, served.path), folder / "config/car/card.toml", folder / "my.key"
+    key.write_text("mine")
+    done = carctl("http", "enable", "--lan", "--private-key", str(key), env=env)
+    assert (done.returncode, b"give --certificate" in done.stderr, file.exists()) == (2, True, False)
+    file.parent.mkdir(parents=True)
+    file.write_text(f'[http]\nprivate_key = "{key}"\n')
+    done = carctl("http", "enable", "--lan", env=env)
+    assert (done.returncode, b"give --certificate" in done.stderr, key.read_text()) == (2, True, "mine")
+
+
 def test_a_certificate_of_ones_own_is_used_and_never_replaced(
     lan: tuple[dict[str, str], list[str]], folder: Path
 ) -> None:

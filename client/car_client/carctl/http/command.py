@@ -14,7 +14,15 @@ from car_client.carctl.service.steps import Steps
 from car_client.client import Client
 from car_client.door.certificate import fingerprint, serving
 from car_client.door.keys import DEFAULT_NAME, add_key, ensure_keys, read_keys, remove_key
-from car_client.door.settings import Settings, TlsPort, default_socket, is_host_name, load_settings, read_address
+from car_client.door.settings import (
+    PRIVATE_KEY_NAME,
+    Settings,
+    TlsPort,
+    default_socket,
+    is_host_name,
+    load_settings,
+    read_address,
+)
 from car_protocol.sockets import Loopback
 
 DEFAULT_PORT = 8321
@@ -144,6 +152,8 @@ def changes(before: Settings, options: Namespace) -> dict[str, str | list[str]]:
     if (ports, network) != (before.ports, before.network):
         listen = [*paths, *map(str, ports), *(each.url for each in network)]
         values["listen"] = listen[0] if len(listen) == 1 else listen
+    if options.private_key and not (options.certificate or before.owns_certificate):
+        raise WrongUse(_NO_CERTIFICATE)
     given = {"certificate": options.certificate, "private_key": options.private_key}
     values |= {name: str(Path(file).absolute()) for name, file in given.items() if file}
     names = before.hosts.union(options.name or ([] if before.hosts else own_names()))
@@ -164,6 +174,9 @@ def _configure(values: Mapping[str, str | list[str]]) -> None:
         print(f"write {config.path}: [http] {name} {value if isinstance(value, str) else ', '.join(value)}")
 
 
+_NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
+
+
 def _certify(settings: Settings) -> None:
     """Make a certificate unless the user has their own; raises CertificateError, and WrongUse without the package."""
     if settings.owns_certificate:
@@ -172,6 +185,8 @@ def _certify(settings: Settings) -> None:
         from car_client.carctl.http.self_signed import ensure_certificate
     except ModuleNotFoundError as error:
         raise WrongUse("--lan needs `pip install 'card-daemon[lan]'`, or --certificate and --private-key") from error
+    if settings.private_key != settings.keys.with_name(PRIVATE_KEY_NAME):
+        raise WrongUse(_NO_CERTIFICATE)
     names = sorted(settings.hosts)
     if ensure_certificate(settings.certificate, settings.private_key, names, list(own_addresses())):
         print(f"write {settings.certificate}: a new certificate of {', '.join(names)}")
