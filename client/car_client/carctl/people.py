@@ -1,5 +1,6 @@
 """`carctl people`: add, list and remove the people that may use the HTTP door, each by a key of its own."""
 
+import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Mapping
 from typing import Any
@@ -56,7 +57,7 @@ def run(client: Client, options: Namespace) -> None:
         try:
             reload_config(client)
         except DaemonUnavailable:
-            print(f"{config.path} is written: a daemon reads it when it starts")
+            print(f"{config.path} is written: a daemon reads it when it starts", file=sys.stderr)
     if options.action == "add":
         print(secret)
 

@@ -1,6 +1,7 @@
 """Changes to card.toml: what a person wrote stays, and a file that is not understood is never overwritten."""
 
 import os
+import threading
 import tomllib
 from pathlib import Path
 
@@ -153,6 +154,29 @@ def test_an_edit_that_was_saved_meanwhile_is_kept(tmp_path: Path) -> None:
     with pytest.raises(ConfigUnwritable, match="run this again"):
         config.save()
     assert path.read_text() == "# mine, edited\n"
+
+
+def test_of_changes_at_once_none_is_lost_in_silence(tmp_path: Path) -> None:
+    path, said = tmp_path / "card.toml", []
+    start = threading.Barrier(8)
+
+    def add(name: str) -> None:
+        config = CardToml(path)
+        config.set_person(name, {"key": "k"})
+        start.wait()
+        try:
+            config.save()
+            said.append(name)
+        except ConfigUnwritable:
+            pass
+
+    threads = [threading.Thread(target=add, args=(f"p{number}",)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(CardToml(path).people) == said
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("saves", [False, True])
