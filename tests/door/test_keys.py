@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from car_client.door.keys import Key, KeyRing, KeysError, KnownKeys, add_key, ensure_keys, read_keys, remove_key
+from car_client.door.keys import (
+    Key,
+    KeyRing,
+    KeysError,
+    KnownKeys,
+    add_key,
+    digest_of,
+    ensure_keys,
+    read_keys,
+    remove_key,
+)
 
 
 @pytest.fixture
@@ -144,3 +154,34 @@ def test_a_folder_in_place_of_the_file_is_refused_with_what_to_do(path: Path) ->
 def test_comparing_takes_every_key(path: Path) -> None:
     twice = [Key("a", "s" * 20), Key("b", "s" * 20)]
     assert KnownKeys(twice).holder("s" * 20) == twice[-1]
+
+
+def test_sessions_of_people_outlive_the_door_and_end_with_the_users_own_key(path: Path, tmp_path: Path) -> None:
+    config = tmp_path / "card.toml"
+    config.write_text(f'[people.anna]\nkey = "{digest_of("a key")}"\n')
+    add_key(path, "default")
+
+    def secret() -> str:
+        """Return what signs the sessions of anna at a door that was just started."""
+        anna = KeyRing(path, config).known().named("@anna")
+        assert anna is not None
+        return anna.secret
+
+    before = secret()
+    assert secret() == before
+    remove_key(path, "default")
+    add_key(path, "default")
+    assert secret() != before
+
+
+def test_while_the_configuration_has_a_mistake_the_people_stay_as_they_were(path: Path, tmp_path: Path) -> None:
+    config = tmp_path / "card.toml"
+    config.write_text(f'[people.anna]\nkey = "{digest_of("a key")}"\n')
+    ring = KeyRing(path, config)
+    assert ring.known().holder("a key") is not None
+    config.write_text("x = \n")
+    assert ring.known().holder("a key") is not None
+    with pytest.raises(KeysError, match="cannot read the people"):
+        KeyRing(path, config).keys()
+    config.write_text("")
+    assert ring.known().holder("a key") is None

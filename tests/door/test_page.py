@@ -195,6 +195,12 @@ def test_a_changed_session_is_refused(changed: str) -> None:
     assert holder_of(KnownKeys([KEY, Key("other", "y" * 20)]), headers, 1) is None
 
 
+@pytest.mark.parametrize("odd", ['prefs={"a": 1}', "theme=dark mode", "flag", "x=é", "domain=x", "=", ""])
+def test_odd_cookies_of_other_programs_do_not_sign_out(odd: str) -> None:
+    for cookies in (f"{odd}; {COOKIE}={issued(KEY, 0)}", f"{COOKIE}={issued(KEY, 0)};{odd}"):
+        assert holder_of(KnownKeys([KEY]), {"cookie": cookies}, 1) is KEY
+
+
 def test_a_session_ends_by_itself_and_with_its_secret() -> None:
     headers = {"cookie": f"{COOKIE}={issued(KEY, 0)}"}
     assert holder_of(KnownKeys([KEY]), headers, LASTS_S - 1) is KEY

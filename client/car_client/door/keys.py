@@ -137,7 +137,7 @@ class KnownKeys:
 class KeyRing:
     """The keys of a file and of the people in card.toml, read again after each change of them.
 
-    A file that cannot be used admits no key.
+    A file of keys that cannot be used admits no key. While card.toml has a mistake, the people stay as they were.
     """
 
     def __init__(self, path: Path, config: Path | None = None) -> None:
@@ -146,7 +146,8 @@ class KeyRing:
         self._seen: tuple[tuple[int, ...] | None, ...] | None = None  # the versions that were read
         self._keys: list[Key] = []
         self._known = KnownKeys([])
-        self._own = secrets.token_bytes(_SECRET_BYTES)  # signs sessions of people, whose hashes are no secrets
+        self._own = new_secret()
+        self._people_before: list[tuple[str, str]] | None = None  # names and hashes
 
     def keys(self) -> list[Key]:
         """Return the keys; raises KeysError."""
@@ -154,7 +155,8 @@ class KeyRing:
         seen = _version(self.path, os.lstat), config
         if seen[0] is None or seen != self._seen:
             self._seen, self._keys = None, []
-            self._keys = read_keys(self.path) + self._people()
+            own = read_keys(self.path)
+            self._keys = own + self._people(own)
             self._known = KnownKeys(self._keys)
             self._seen = seen
         return self._keys
@@ -164,19 +166,26 @@ class KeyRing:
         self.keys()
         return self._known
 
-    def _people(self) -> list[Key]:
+    def _people(self, own: list[Key]) -> list[Key]:
         try:
             data = tomllib.loads(self._config.read_text()) if self._config else {}
         except FileNotFoundError:
-            return []
+            data = {}
         except (OSError, ValueError, RecursionError) as error:
-            raise KeysError(f"cannot read the people of {self._config}: {type(error).__name__}") from error
-        tables = data.get("people", {})
-        found = [(name, _digest(table)) for name, table in tables.items()] if isinstance(tables, dict) else []
-        return [Key(f"@{name}", self._signing(digest), name, digest) for name, digest in found if digest]
-
-    def _signing(self, digest: str) -> str:
-        return hmac.digest(self._own, digest.encode(), hashlib.sha256).hex()
+            if self._people_before is None:
+                raise KeysError(f"cannot read the people of {self._config}: {type(error).__name__}") from error
+            data = None
+        if data is not None:
+            tables = data.get("people", {})
+            found = [(name, _digest(table)) for name, table in tables.items()] if isinstance(tables, dict) else []
+            self._people_before = [(name, digest) for name, digest in found if digest]
+        # The hash of a person's key is no secret: what signs sessions of the page is made of a key of the door's own,
+        # so that sessions outlive the door, and end when that key is replaced; without one they end with the door.
+        secret = next((key.secret for key in own if key.name == DEFAULT_NAME), self._own)
+        return [
+            Key(f"@{name}", hmac.digest(secret.encode(), digest.encode(), hashlib.sha256).hex(), name, digest)
+            for name, digest in self._people_before or []
+        ]
 
 
 def _digest(table: Any) -> str | None:
