@@ -94,5 +94,6 @@ def test_a_person_beyond_its_requests_at_once_is_refused_until_one_ends(shared: 
         assert other.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "bob"})
         client.result("$/cancelRequest", {"id": running})
         client.response(running)
+        assert refusal(other, "infer", {"prompt": CANARY, "n": 2, "person": "anna"})["data"]["param"] == "n"
         # A refusal took no place.
         assert other.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna"})

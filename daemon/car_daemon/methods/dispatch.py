@@ -13,7 +13,7 @@ from car_daemon.people.people import People
 from car_daemon.telemetry.logs import trace_facts
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
-from car_protocol.infer import CancelParams
+from car_protocol.infer import CancelParams, InferParams
 from car_protocol.meta import trace_of
 from car_protocol.methods import METHODS
 from car_protocol.params import decode_params
@@ -55,9 +55,10 @@ class Dispatch:
                 identity = self._people.identity(identity.uid, params.person)
             call.identity = connection.identity = identity
             if params.person is not None and method.infers:
-                self._people.begin(params.person)
+                answers = params.n if isinstance(params, InferParams) else 1
+                self._people.begin(params.person, answers)
                 call.background = self._people.is_background(params.person)
-                call.on_end = partial(self._people.end, params.person)
+                call.on_end = partial(self._people.end, params.person, answers)
             result = self._handlers[request.method](connection, call, params)
             if result is not None:
                 call.result(result)

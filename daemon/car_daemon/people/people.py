@@ -88,10 +88,16 @@ class People:
             raise RpcError("not_permitted", why=UNKNOWN_PERSON)
         return self._of(uid, person)
 
-    def begin(self, person: str) -> None:
-        """Count a request of a person, until `end`; raises RpcError `quota` at its limit."""
+    def begin(self, person: str, answers: int = 1) -> None:
+        """Count a request of a person, several answers as so many requests, until `end`.
+
+        Raises RpcError: `quota` at a limit, `invalid_params` for more answers than the person may ever have at once.
+        """
         table, used = self._tables[person], self._in_flight[person]
-        if table.in_flight is not None and used >= table.in_flight:
+        if table.in_flight is not None and answers > table.in_flight:
+            why = f"this person may have {table.in_flight} requests at once: ask for fewer answers"
+            raise RpcError("invalid_params", param="n", why=why)
+        if table.in_flight is not None and used + answers > table.in_flight:
             raise RpcError("quota", limit="in_flight", value=table.in_flight, used=used, retry_after_ms=_RETRY_MS)
         if (most := table.tokens_per_day) is not None and (tokens := self._spent(name_of(person))) >= most:
             ends_at = self._day_ends()
@@ -104,11 +110,11 @@ class People:
                 retry_after_ms=wait_ms,
                 ends_at=round(ends_at),
             )
-        self._in_flight[person] += 1
+        self._in_flight[person] += answers
 
-    def end(self, person: str) -> None:
+    def end(self, person: str, answers: int = 1) -> None:
         """Count a request of a person no more."""
-        self._in_flight[person] -= 1
+        self._in_flight[person] -= answers
         if not self._in_flight[person]:
             del self._in_flight[person]
 

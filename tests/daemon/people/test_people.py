@@ -83,6 +83,20 @@ def test_a_person_of_a_name_that_another_had_finds_nothing_of_the_other_in_the_c
     assert again.identity(DELEGATE, "bob").namespace == bob.namespace
 
 
+def test_several_answers_are_so_many_requests_at_once() -> None:
+    known = People([DELEGATE], {"anna": PersonTable(in_flight=4)})
+    known.begin("anna", 3)
+    with pytest.raises(RpcError) as beyond:
+        known.begin("anna", 2)
+    assert (beyond.value.reason, beyond.value.data["used"]) == ("quota", 3)
+    known.begin("anna")
+    known.end("anna", 3)
+    known.begin("anna", 3)
+    with pytest.raises(RpcError) as never:
+        known.begin("anna", 5)
+    assert (never.value.reason, never.value.data["param"]) == ("invalid_params", "n")
+
+
 def test_a_person_beyond_the_tokens_of_a_day_is_refused_until_midnight() -> None:
     spent = {"@anna": 99}
     known = People(
