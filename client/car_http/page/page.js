@@ -85,9 +85,8 @@ element("sign-in").addEventListener("submit", (event) => {
 });
 element("leave").addEventListener("click", async () => {
   await call("/card/session", { method: "DELETE" }).catch(() => {});
-  looking?.abort();
-  looking = null;
-  ask();
+  // Nothing of this person stays for the next one: conversation, usage, requests.
+  location.reload();
 });
 addEventListener("hashchange", route);
 document.addEventListener("visibilitychange", () => {
