@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -91,9 +92,17 @@ class Door:
         if guard.needs_key(exchange.head, self._rules):
             try:
                 exchange.key = self._key(exchange.head)
+                exchange.admitted = partial(self._knows, exchange.key)
             except KeysError as error:
                 raise Problem(503, "keys_unusable", f"the door cannot read its keys: {error}") from error
         guard.check_content_type(exchange.head, self._rules)
+
+    def _knows(self, key: Key) -> bool:
+        """Return whether a key that was admitted is still in force."""
+        try:
+            return self._keys.known().named(key.name) == key
+        except KeysError:
+            return False
 
     def _key(self, head: RequestHead) -> Key:
         """Return the key of a request; an address with many wrong keys is slowed. Raises Problem and KeysError."""

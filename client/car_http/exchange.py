@@ -39,6 +39,7 @@ class Exchange:
     ) -> None:
         self.head = head
         self.key: Key | None = None
+        self.admitted: Callable[[], bool] = lambda: True  # whether the key is still one of the door's
         self.more_headers: Mapping[str, str] = {}  # on every answer
         self.path: Mapping[str, str] = {}  # the members of the path
         self.files: Mapping[str, bytes] = {}  # the parts of a form beside its request

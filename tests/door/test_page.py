@@ -222,6 +222,19 @@ async def test_a_viewer_gets_its_own_requests_and_sums_of_the_others(
     assert str(fake.path) not in json.dumps(event)
 
 
+async def test_a_stream_ends_once_its_key_is_removed(
+    offline: OfflineDoor, fake: FakeDaemon, folder: Path, key: str
+) -> None:
+    headers, answer = SSE | {"authorization": f"Bearer {key}"}, Answer()
+    task = asyncio.create_task(offline.into(answer, "GET", "/card/events", b"", headers, unix=False))
+    await answer.began.wait()
+    before = len(answer.body)
+    remove_key(folder / "http-keys", "me")
+    fake.tell_status()
+    await asyncio.wait_for(task, 10)
+    assert len(answer.body) == before
+
+
 async def test_the_users_own_key_and_socket_see_all(offline: OfflineDoor, fake: FakeDaemon, own: str) -> None:
     busy(fake)
     by_key = await first_event(offline, {"authorization": f"Bearer {own}"})

@@ -41,11 +41,14 @@ async def capacity(door: DoorContext, exchange: Exchange, nothing: None) -> None
 
 
 async def stream(door: DoorContext, exchange: Exchange, topic: Topic, event_of: Callable[[Raw], bytes]) -> None:
-    """Answer with an event of each object of a topic until the client leaves or the subscription ends."""
+    """Answer with an event of each object of a topic until the client leaves, its key or the subscription ends."""
     async with door.feeds.listening(exchange.owner, topic) as listener:
         exchange.on_disconnect(listener.leave)
         try:
             while (newest := await listener.next()) is not None:
+                if exchange.started and not exchange.admitted():
+                    await exchange.end()
+                    return
                 event = event_of(newest)
                 if not exchange.started:
                     await exchange.start(200, {"content-type": SSE, **NO_STORE})
