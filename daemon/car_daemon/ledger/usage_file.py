@@ -48,6 +48,7 @@ class UsageFile:
         self._folder = folder
         self._most_bytes = most_bytes
         self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None  # of the connection's file
 
     def write(self, rows: Rows, oldest: int) -> None:
         """Add rows to the file's, and remove the days before the oldest; a full file loses more days."""
@@ -80,6 +81,9 @@ class UsageFile:
             self._connection = None
 
     def _opened(self) -> sqlite3.Connection:
+        """Return the connection to the file; a file that was removed or replaced is left for the one there now."""
+        if self._connection is not None and _identity_of(self._folder / FILE_NAME) != self._identity:
+            self.close()
         if self._connection is None:
             with PrivateFolder(self._folder):
                 connection = sqlite3.connect(self._folder / FILE_NAME, timeout=_PATIENCE_S, check_same_thread=False)
@@ -88,7 +92,7 @@ class UsageFile:
             except BaseException:
                 connection.close()
                 raise
-            self._connection = connection
+            self._connection, self._identity = connection, _identity_of(self._folder / FILE_NAME)
         return self._connection
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -119,6 +123,14 @@ class UsageFile:
             # The text of an OSError has the path, which other users need not know.
             why = error.strerror if isinstance(error, OSError) else str(error)
             raise LedgerError(why or type(error).__name__) from error
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def _bytes(connection: sqlite3.Connection) -> int:

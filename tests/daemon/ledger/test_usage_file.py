@@ -108,6 +108,15 @@ def test_a_file_whose_making_failed_in_the_middle_is_made_later(
     assert file.report(query("day")).total.completed == 1
 
 
+def test_a_file_that_is_removed_in_use_is_made_again(tmp_path: Path) -> None:
+    file = UsageFile(tmp_path)
+    file.write(rows((TODAY, "1", "", "m")), 0)
+    for path in tmp_path.glob(f"{FILE_NAME}*"):
+        path.unlink()
+    file.write(rows((TODAY, "2", "", "m")), 0)
+    assert [row.uid for row in UsageFile(tmp_path).report(query("person")).rows] == [2]
+
+
 def test_a_damaged_file_and_one_of_another_version_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     path.write_bytes(b"no database" * 1000)
