@@ -153,7 +153,7 @@ class _AsApp:
 
 async def _refuse(exchange: Exchange, problem: Problem) -> None:
     dialect = dialect_of(exchange.head.path, anthropic=exchange.head.anthropic)
-    status = dialect.status(problem.status)
+    status = dialect.status(problem)
     await exchange.respond(encoded(dialect.shape(problem)), status, problem.all_headers)
 
 

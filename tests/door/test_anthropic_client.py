@@ -262,6 +262,13 @@ async def test_errors_have_the_shape_of_the_dialect(offline: OfflineDoor, more: 
     assert expected in answer.json["error"]["message"]
 
 
+async def test_a_limit_of_a_person_is_429(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.answers["infer"] = RpcError("quota", limit="in_flight", value=1, used=1, retry_after_ms=1000)
+    answer = await offline.post("/v1/messages", {"model": "guide", "max_tokens": 9, "messages": QUESTION})
+    assert (answer.status, answer.headers["retry-after-ms"]) == (429, "1000")
+    assert answer.json["error"]["type"] == "rate_limit_error"
+
+
 async def test_an_overload_is_529(offline: OfflineDoor, fake: FakeDaemon) -> None:
     fake.answers["infer"] = RpcError("overloaded", why="queue full", retry_after_ms=300)
     answer = await offline.post("/v1/messages", {"model": "guide", "max_tokens": 9, "messages": QUESTION})

@@ -88,6 +88,11 @@ class SystemOneError(Struct, frozen=True):
     detail: list[SystemOneFault] | SystemOneReason
 
 
+# Limits that the caller itself reached, of all that have this status; no other caller is busy.
+_LIMITED = 429
+_LIMITS = frozenset({"quota_exceeded", "too_many_wrong_keys", "too_many_streams"})
+
+
 class Dialect(Struct, frozen=True):
     """The errors of the paths that begin with `prefix`; `statuses` has the statuses that differ from the table's."""
 
@@ -96,9 +101,13 @@ class Dialect(Struct, frozen=True):
     shape: Callable[[Problem], Struct]
     statuses: dict[int, int] = {}
 
-    def status(self, status: int) -> int:
-        """Return the dialect's own status."""
-        return self.statuses.get(status, status)
+    def status(self, problem: Problem) -> int:
+        """Return the dialect's own status of a problem; a limit of the caller's own stays what it is."""
+        return problem.status if problem.code in _LIMITS else self.statuses.get(problem.status, problem.status)
+
+    def possible(self, status: int) -> set[int]:
+        """Return what problems of a status have in this dialect."""
+        return {self.statuses.get(status, status), *([status] if status == _LIMITED else [])}
 
 
 def dialect_of(path: str, *, anthropic: bool = False) -> Dialect:
@@ -116,6 +125,8 @@ def openai_error(problem: Problem) -> OpenAIError:
 def anthropic_error(problem: Problem) -> AnthropicError:
     """Return an error as Anthropic's clients read it."""
     kind = _ANTHROPIC_KINDS.get(problem.status, _general(problem, "api_error"))
+    if problem.code in _LIMITS:
+        kind = "rate_limit_error"
     message = problem.message
     if problem.code == "context_length_exceeded":
         message = f"prompt is too long: {message}"

@@ -100,7 +100,8 @@ def _responses(endpoint: Endpoint, schema_of: Schemas, *, keyed: bool) -> Shape:
     dialect = dialect_of(endpoint.path)
     content = {JSON: {"schema": schema_of[dialect.kind]}}
     for status in sorted(_statuses(endpoint) - (set() if keyed else _KEYLESS)):
-        responses[str(dialect.status(status))] = {"description": STATUSES[status], "content": content}
+        for own in sorted(dialect.possible(status)):
+            responses[str(own)] = {"description": STATUSES[status], "content": content}
     return responses
 
 
