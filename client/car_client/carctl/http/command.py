@@ -126,14 +126,13 @@ def _enable(options: Namespace) -> None:
     if values := changes(before, options):
         _configure(values)
     settings = load_settings()
-    if settings.network:
-        _certify(settings)
+    renewed = (bool(settings.network) and _certify(settings)) or bool(values)
     name = DEFAULT_NAME if settings.no_key else ensure_keys(settings.keys)[0].name
     manager = manager_of(steps)
     if manager is None:
         print(f"There is no service manager of this user here. Start the door by hand: {quote(str(command))} &")
     else:
-        manager.enable(command, settings.addresses)
+        manager.enable(command, settings.addresses, renewed=renewed)
     if settings.network:
         print(*lan_lines(settings), sep="\n")
     print("\nTry it, with the key from its file:" if not settings.no_key else "\nTry it:")
@@ -177,10 +176,13 @@ def _configure(values: Mapping[str, str | list[str]]) -> None:
 _NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
 
 
-def _certify(settings: Settings) -> None:
-    """Make a certificate unless the user has their own; raises CertificateError, and WrongUse without the package."""
+def _certify(settings: Settings) -> bool:
+    """Make a certificate unless the user has their own; return whether a new one was made.
+
+    Raises CertificateError, and WrongUse without the package.
+    """
     if settings.owns_certificate:
-        return
+        return False
     try:
         from car_client.carctl.http.self_signed import ensure_certificate
     except ModuleNotFoundError as error:
@@ -188,8 +190,10 @@ def _certify(settings: Settings) -> None:
     if settings.private_key != settings.keys.with_name(PRIVATE_KEY_NAME):
         raise WrongUse(_NO_CERTIFICATE)
     names = sorted(settings.hosts)
-    if ensure_certificate(settings.certificate, settings.private_key, names, list(own_addresses())):
+    made = ensure_certificate(settings.certificate, settings.private_key, names, list(own_addresses()))
+    if made:
         print(f"write {settings.certificate}: a new certificate of {', '.join(names)}")
+    return made
 
 
 def lan_lines(settings: Settings) -> Iterator[str]:

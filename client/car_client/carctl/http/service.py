@@ -34,8 +34,11 @@ class DoorUnits:
         home = config_home or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         self._folder = home / "systemd" / "user"
 
-    def enable(self, command: Path, addresses: Sequence[Address]) -> None:
-        """Install the units for the command and its addresses, enable and start the socket."""
+    def enable(self, command: Path, addresses: Sequence[Address], *, renewed: bool = False) -> None:
+        """Install the units for the command and its addresses, enable and start the socket.
+
+        A door that runs is stopped if its settings or its certificate are `renewed`; the next connection starts it.
+        """
         contents = {
             SOCKET: units.listening(f"user/{SOCKET}", [_stream(each) for each in addresses]),
             SERVICE: units.unit(f"user/{SERVICE}", command),
@@ -45,6 +48,8 @@ class DoorUnits:
             self._systemctl("daemon-reload")
             # A socket unit takes new addresses only while its service is stopped.
             self._systemctl("stop", SERVICE, SOCKET)
+        elif renewed:
+            self._systemctl("stop", SERVICE)
         self._systemctl("enable", "--now", SOCKET)
 
     def disable(self) -> None:
@@ -72,8 +77,8 @@ class DoorAgent:
         self._domain = f"gui/{os.getuid()}"
         self._service = f"{self._domain}/{LABEL}"
 
-    def enable(self, command: Path, addresses: Sequence[Address]) -> None:
-        """Install the agent for the command and start it anew, because card.toml has its addresses."""
+    def enable(self, command: Path, addresses: Sequence[Address], *, renewed: bool = False) -> None:
+        """Install the agent for the command and start it anew in any case, because card.toml has its addresses."""
         self._steps.write(self._file, units.agent({"CARD": command, "LOG": self._log}, LABEL))
         if self._loaded():
             self._steps.run("launchctl", "bootout", self._service)

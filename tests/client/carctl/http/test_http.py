@@ -102,6 +102,18 @@ def test_enable_writes_the_units_starts_the_socket_alone_and_twice_changes_nothi
     assert notes.taken() == ["systemctl --user enable --now card-http.socket"]
 
 
+def test_a_new_certificate_stops_the_door_that_shows_the_old_one(tmp_path: Path) -> None:
+    notes = Notes()
+    units = DoorUnits(Steps(notes), tmp_path)
+    units.enable(DOOR, [PORT], renewed=True)
+    notes.taken()
+    units.enable(DOOR, [PORT], renewed=True)
+    assert notes.taken() == [
+        "systemctl --user stop card-http.service",
+        "systemctl --user enable --now card-http.socket",
+    ]
+
+
 def test_another_port_stops_the_service_because_only_then_its_socket_takes_it(tmp_path: Path) -> None:
     notes = Notes()
     DoorUnits(Steps(notes), tmp_path).enable(DOOR, [PORT])
