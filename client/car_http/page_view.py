@@ -40,7 +40,9 @@ class PageViews:
         if self._status is None or raw is not self._raw:
             self._status, self._raw, self._events = decoded(raw, Status), raw, {}
         if viewer not in self._events:
-            self._events[viewer] = sse.event("status", PageEvent(viewer, visible(self._status, viewer)))
+            # A daemon that hides others from the door lets nobody change models by it.
+            you = viewer if self._status.others is None else structs.replace(viewer, administers=False)
+            self._events[viewer] = sse.event("status", PageEvent(you, visible(self._status, viewer)))
         return self._events[viewer]
 
 

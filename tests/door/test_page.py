@@ -245,6 +245,16 @@ async def test_the_users_own_key_and_socket_see_all(offline: OfflineDoor, fake: 
         assert event["status"]["connections"] == []
 
 
+async def test_behind_a_door_that_is_no_administrator_nobody_is_one(
+    offline: OfflineDoor, fake: FakeDaemon, own: str
+) -> None:
+    busy(fake)
+    fake.answers["daemon/status"] |= {"others": {"connections": 0, "in_flight": 0, "sequences": 0}}
+    event = await first_event(offline, {"authorization": f"Bearer {own}"})
+    assert not event["you"]["administers"]
+    assert len(event["status"]["sequences"]) == 2
+
+
 def test_nothing_of_a_path_or_a_cluster_is_shown_to_a_viewer(folder: Path) -> None:
     status = msgspec.convert(sample("/run/x"), Status)
     shown = visible(status, Viewer("me", administers=False))
