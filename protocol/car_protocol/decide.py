@@ -16,8 +16,9 @@ MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_NAME_BYTES = 256
 _TEXT_OR_JSON = "a text, or any JSON value"
-# The members by which an item of a state is a message.
+# A side of a predicate that says nothing.
 _EMPTY: tuple[object, ...] = (None, "", [], {})
+# The members by which an item of a state is a message.
 _SAYS = ("content", "tool_calls")
 
 

@@ -1,7 +1,5 @@
 """The table of the applications that `carctl launch` knows."""
 
-from pathlib import Path
-
 from car_client.carctl.launch.apps import APPS, path_of
 from tools.reference.protocol import table
 
@@ -11,7 +9,7 @@ def apps() -> str:
     rows = []
     for name, app in APPS.items():
         path = path_of(app, {"HOME": "/"})
-        file = "none: variables" if path is None else f"`{Path(path).name}`"
+        file = "none: variables" if path is None else f"`{path.name}`"
         rows.append((f"`{name}`", file, app.care, app.tried or "not tried"))
     return table(("application", "file", "take care", "tried"), rows)
 

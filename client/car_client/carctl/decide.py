@@ -106,14 +106,14 @@ def run(client: Client, options: Namespace) -> None:
     }
     given: DecideOptions = {**members, "reproducible": options.reproducible}  # type: ignore[typeddict-item]  # by name
     # Before the request, which takes time.
-    places = [_asked(condition, questions) for condition in options.conditions]
-    checks = [condition.of(questions[place]) for condition, place in zip(options.conditions, places, strict=True)]
+    asked = [(_asked(condition, questions), condition) for condition in options.conditions]
+    checks = [(place, condition.of(questions[place])) for place, condition in asked]
     decision = client.decide(_state(options), questions, **given)
     if options.json:
         print(json_text(decision, sys.stdout))
     else:
         _print(questions, decision)
-    if not all(holds(decision.answers[place]) for holds, place in zip(checks, places, strict=True)):
+    if not all(holds(decision.answers[place]) for place, holds in checks):
         raise SystemExit(NOT_SO)
 
 

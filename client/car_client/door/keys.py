@@ -1,7 +1,6 @@
 """The keys of the loopback ports: a file for this user alone, one `NAME KEY` a line, and hashes of people's."""
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import os
@@ -16,6 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from car_client.errors import CardError
+from car_client.file_lock import lock_of
 
 # Requests that carry the key with this name share caches with the requests of the user's other programs.
 DEFAULT_NAME = "default"
@@ -147,7 +147,7 @@ class KeyRing:
         self._keys: list[Key] = []
         self._known = KnownKeys([])
         self._own = new_secret()
-        self._people_before: list[tuple[str, str]] | None = None  # names and hashes
+        self._people: list[tuple[str, str]] | None = None  # names and hashes, once card.toml was read
 
     def keys(self) -> list[Key]:
         """Return the keys; raises KeysError."""
@@ -156,7 +156,7 @@ class KeyRing:
         if seen[0] is None or seen != self._seen:
             self._seen, self._keys = None, []
             own = read_keys(self.path)
-            self._keys = own + self._people(own)
+            self._keys = own + self._keys_of_people(own)
             self._known = KnownKeys(self._keys)
             self._seen = seen
         return self._keys
@@ -166,26 +166,29 @@ class KeyRing:
         self.keys()
         return self._known
 
-    def _people(self, own: list[Key]) -> list[Key]:
+    def _keys_of_people(self, own: list[Key]) -> list[Key]:
         try:
-            data = tomllib.loads(self._config.read_text()) if self._config else {}
-        except FileNotFoundError:
-            data = {}
+            self._people = _people_in(self._config)
         except (OSError, ValueError, RecursionError) as error:
-            if self._people_before is None:
+            if self._people is None:
                 raise KeysError(f"cannot read the people of {self._config}: {type(error).__name__}") from error
-            data = None
-        if data is not None:
-            tables = data.get("people", {})
-            found = [(name, _digest(table)) for name, table in tables.items()] if isinstance(tables, dict) else []
-            self._people_before = [(name, digest) for name, digest in found if digest]
         # The hash of a person's key is no secret: what signs sessions of the page is made of a key of the door's own,
         # so that sessions outlive the door, and end when that key is replaced; without one they end with the door.
         secret = next((key.secret for key in own if key.name == DEFAULT_NAME), self._own)
         return [
             Key(f"@{name}", hmac.digest(secret.encode(), digest.encode(), hashlib.sha256).hex(), name, digest)
-            for name, digest in self._people_before or []
+            for name, digest in self._people
         ]
+
+
+def _people_in(config: Path | None) -> list[tuple[str, str]]:
+    """Return people with the hashes of their keys; raises OSError, ValueError and RecursionError."""
+    try:
+        tables = {} if config is None else tomllib.loads(config.read_text()).get("people", {})
+    except FileNotFoundError:
+        return []
+    found = [(name, _digest(table)) for name, table in tables.items()] if isinstance(tables, dict) else []
+    return [(name, digest) for name, digest in found if digest]
 
 
 def _digest(table: Any) -> str | None:
@@ -247,17 +250,13 @@ def _parsed(path: Path, data: bytes) -> list[Key]:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock beside the file: two programs that add keys at once both succeed. Raises KeysError."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        descriptor = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
-    except OSError as error:
-        raise KeysError(f"cannot write beside {path}: {os.strerror(error.errno or 0)}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(lock_of(path))
+        except OSError as error:
+            raise KeysError(f"cannot write beside {path}: {os.strerror(error.errno or 0)}") from error
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _write(path: Path, keys: Sequence[Key]) -> None:

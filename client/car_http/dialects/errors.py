@@ -88,7 +88,7 @@ class SystemOneError(Struct, frozen=True):
     detail: list[SystemOneFault] | SystemOneReason
 
 
-# Limits that the caller itself reached, of all that have this status; no other caller is busy.
+# Codes of this status that are a limit of the caller's own; the others say that the machine is busy.
 _LIMITED = 429
 _LIMITS = frozenset({"quota_exceeded", "too_many_wrong_keys", "too_many_streams"})
 

@@ -353,9 +353,9 @@ class UserView:
         many = len(self._server()) > _MOST_LISTED
         clients = (self._cached_clients if many else self._clients)(viewer)
         running = self._report.running()
-        all_ = clients.others is None
-        sequences = [each for each in running if all_ or _sees(viewer, each.origin.identity)]
-        waiting = [each for each in self._report.waiting() if all_ or _waits_for(viewer, each)]
+        everything = clients.others is None
+        sequences = [each for each in running if everything or _sees(viewer, each.origin.identity)]
+        waiting = [each for each in self._report.waiting() if everything or _sees_waiting(viewer, each)]
         others: OtherUsers | None = None
         if clients.others is not None:
             others = structs.replace(clients.others, sequences=len(running) - len(sequences))
@@ -397,11 +397,11 @@ class UserView:
 
 
 def _sees(viewer: Identity, other: Identity) -> bool:
-    """Return whether a viewer sees the requests of another identity: a delegate sees those that it sent for people."""
+    """Return whether a viewer sees the requests of an identity: its own, and a delegate the requests of its people."""
     return viewer == other or (viewer.person is None and viewer.uid == other.uid)
 
 
-def _waits_for(viewer: Identity, each: WaitingStatus) -> bool:
+def _sees_waiting(viewer: Identity, each: WaitingStatus) -> bool:
     return viewer.uid == each.uid and viewer.person in (None, each.person)
 
 

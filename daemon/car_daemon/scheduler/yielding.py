@@ -41,7 +41,7 @@ class Yielding:
         if not told and engine not in self._reads:
             return []  # answers alone yield to nobody
         self._reads.discard(engine)
-        yielding = self._yielding(engine)
+        yielding = self._now(engine)
         if yielding:
             self._told[engine] = yielding
         if yielding == told:
@@ -51,7 +51,7 @@ class Yielding:
                 self._decisions.sink("yield", self._table.requests[key], "short answers of accounts behind it")
         return [SendYield(sorted(yielding), engine)]
 
-    def _yielding(self, engine: int) -> frozenset[int]:
+    def _now(self, engine: int) -> frozenset[int]:
         prompts, answers = list[Request](), list[Request]()
         for key in self._gate.leased_keys(engine):
             request = self._table.requests.get(key)

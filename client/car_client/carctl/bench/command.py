@@ -141,7 +141,8 @@ def _house(options: Namespace) -> tuple["Groups", str]:
     for each in found:
         _show(options, table(each, house.left_out), [each] if options.json == _STDOUT else [])
     _write(options, found)
-    for phase, why in house.gone.items():
+    if house.gone:
+        phase, why = next(iter(house.gone.items()))
         raise LoadError(f"{phase}: at the end no request was answered: {why}")
     return bars(found), TITLE
 

@@ -1,17 +1,17 @@
 """The configuration file as commands change it: comments, order and meaning of all else stay."""
 
 import errno
-import fcntl
 import os
 import tempfile
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Self
 
 from car_client.errors import CardError
+from car_client.file_lock import lock_of
 
 SYSTEM_CONFIG = Path("/etc/car/card.toml")
 _WRITABLE = 0o222
@@ -197,10 +197,15 @@ class CardToml:
             kept = False
         if not kept:
             raise self._unclear()
-        with _locked(self.path):
-            if _read(self.path) != self._last:
-                raise ConfigUnwritable(f"{self.path} was changed meanwhile and was left as it is: run this again")
-            self._write(self._text.encode())
+        place = self.path.resolve()
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with lock_of(place):
+                if _read(self.path) != self._last:
+                    raise ConfigUnwritable(f"{self.path} was changed meanwhile and was left as it is: run this again")
+                self._write(self._text.encode())
+        except OSError as error:
+            raise ConfigUnwritable(f"cannot write {self.path}: {error.strerror}") from error
 
     def restore(self) -> None:
         """Write the file as it was before, unless another program has changed it since."""
@@ -242,22 +247,6 @@ class CardToml:
         except OSError as error:
             raise ConfigUnwritable(f"cannot write {self.path}: {error.strerror}") from error
         self._last = data
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file's folder, so that of two programs that change the file at once one is refused."""
-    folder = path.resolve().parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise ConfigUnwritable(f"cannot write {path}: {error.strerror}") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def replace_file(place: Path, data: bytes) -> None:

@@ -26,6 +26,7 @@ from car_client.door.settings import (
 from car_protocol.sockets import Loopback
 
 DEFAULT_PORT = 8321
+_NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
 DEFAULT_NETWORK = TlsPort("0.0.0.0", 8322)  # noqa: S104 - what --lan is for
 _MOST_PORT = 65_535
 _PYTHON = "from openai import OpenAI; print(OpenAI().models.list())"
@@ -171,9 +172,6 @@ def _configure(values: Mapping[str, str | list[str]]) -> None:
             serving(settings.certificate, settings.private_key)
     for name, value in values.items():
         print(f"write {config.path}: [http] {name} {value if isinstance(value, str) else ', '.join(value)}")
-
-
-_NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
 
 
 def _certify(settings: Settings) -> bool:

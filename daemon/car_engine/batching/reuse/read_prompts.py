@@ -35,8 +35,8 @@ class Parting(NamedTuple):
 class ReadPrompt:
     """Tokens that were read or written: a prompt and its answer; `parts` are digests of its tools and messages.
 
-    `asked` is the number of its tokens before those that ask for the answer, `left` the number of its cells that stayed
-    when it ended: less than all if the model could not go back to the end of what others may reuse.
+    `asked` is the number of its tokens before those that ask for the answer. `left` is the number of cells that stayed
+    when the request ended: a model that goes back to marks alone may keep less than others could reuse.
     """
 
     def __init__(self, prefix: Prefix, parts: bytes, tail: int, parting: Parting | None) -> None:
@@ -98,8 +98,8 @@ class ReadPrompts:
 def _beginnings(prompt: Prefix, parts: bytes) -> frozenset[tuple[str, int, bytes | int]]:
     """Return names of the first tokens, and of the first two messages: prompts that share none have little in common.
 
-    A prompt whose first words differ, as those with a time of day do, shares its second message. So does a prompt that
-    lacks the system message of an earlier one: there the second message is the first.
+    A prompt whose system message begins with the time of day shares the message after it. A prompt without a system
+    message shares its first message with an earlier prompt in which this message is the second.
     """
     names: list[bytes | int] = [
         prompt.tokens[:WORTH_TOKENS].tobytes(),
