@@ -118,6 +118,10 @@ class WaitingStatus(Labelled, frozen=True, kw_only=True, omit_defaults=True):
         ),
     ]
     requests: int
+    position: Annotated[
+        int | None,
+        note("of the first of them in the queue of its model, if it waits there; 0 is next, 63 the last that is told"),
+    ] = None
     oldest_ms: Annotated[float, note("since the oldest of them arrived")]
     uid: int
     connection: int

@@ -32,15 +32,10 @@ export function draw({ status }) {
     caller(each), each.model, each.sequence, each.phase === "prefill" ? "reads" : "answers",
     each.phase === "prefill" ? `${each.done_tokens} of ${each.prompt_tokens}` : each.done_tokens, duration(each.age_ms),
   ]), "Nothing runs.");
-  let position = 1;
-  fill("waiting", status.waiting.map((each) => {
-    const first = position;
-    position += each.requests;
-    return [
-      each.requests > 1 ? `${first} to ${position - 1}` : first, caller(each), each.model,
-      AWAITED[each.awaits] ?? each.awaits, duration(each.oldest_ms),
-    ];
-  }), "Nothing waits.");
+  fill("waiting", status.waiting.map((each) => [
+    each.position ?? "–", each.requests, caller(each), each.model, AWAITED[each.awaits] ?? each.awaits,
+    duration(each.oldest_ms),
+  ]), "Nothing waits.");
   show("others", others ? `Others: ${others.sequences} running, ${hidden} waiting.` : "");
 }
 

@@ -1344,6 +1344,11 @@ export interface WaitingStatus {
    */
   awaits: "engine" | "place" | "prompt" | "reader" | "sequence" | "turn";
   requests: number;
+  /**
+   * of the first of them in the queue of its model, if it waits there; 0 is next, 63 the last that
+   * is told
+   */
+  position?: number;
   /** since the oldest of them arrived */
   oldest_ms: number;
   uid: number;

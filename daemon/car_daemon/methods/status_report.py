@@ -4,6 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -22,6 +23,7 @@ from car_daemon.models.replica import Replica
 from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.inference import Inference
+from car_daemon.scheduler.lane import LOOKED_AT
 from car_daemon.scheduler.request import QUEUED, Request, State
 from car_protocol import PROTOCOL, __version__
 from car_protocol.envelope import Notification, encode_message
@@ -194,6 +196,7 @@ class StatusReport:
 
     def _waiting(self) -> list[WaitingStatus]:
         answers, held_back = self._inference.runner.answers, self._scheduler.backlog.held_back
+        positions = self._positions()
         groups: defaultdict[tuple[Any, ...], list[Request]] = defaultdict(list)
         for request in self._scheduler.requests.values():
             if (awaits := _awaited(request, held_back=request.key in held_back)) is not None:
@@ -210,11 +213,22 @@ class StatusReport:
                 model=model,
                 awaits=awaits,
                 requests=len(requests),
+                position=min((positions[each.key] for each in requests if each.key in positions), default=None),
                 oldest_ms=round((self._clock() - min(each.spec.arrived for each in requests)) * 1000, 1),
             )
             for (identity, connection, client, tenant, model, awaits), requests in groups.items()
         ]
         return sorted(found, key=lambda each: -each.oldest_ms)
+
+    def _positions(self) -> dict[int, int]:
+        """Return the positions, by key, of the first requests in the queue of each model."""
+        waiting = self._scheduler.waiting
+        targets = {request.target for request in waiting.requests.values()}
+        return {
+            request.key: position
+            for target in targets
+            for position, request in enumerate(islice(waiting.order(target), LOOKED_AT))
+        }
 
     def _model_status(self, entry: ModelEntry, running: list[PendingAnswer], *, admin: bool) -> ModelStatus:
         engines = [self._engine(each, running) for each in entry.replicas if each.engine is not None]

@@ -134,6 +134,16 @@ def test_requests_wait_for_an_engine_then_for_their_prompts_then_for_a_sequence(
     assert waits(reported) == [(None, "sequence", 1, 1500.0)]
 
 
+async def test_a_waiting_request_has_its_position_in_the_queue_of_all(reported: Reported) -> None:
+    reported.serve()
+    editor, agent = (structs.replace(ORIGIN, tenant=name) for name in ("editor", "agent"))
+    origins = (ORIGIN, ORIGIN, agent, agent, editor)  # the first two have the sequences
+    for key in [reported.submit(origin=origin) for origin in origins]:
+        reported.inference.events.frame_received(1, Prepared(key, bytes(4 * 5), 8))
+    positions = {each.tenant: (each.requests, each.position) for each in reported.report.waiting()}
+    assert positions == {"agent": (2, 0), "editor": (1, 1)}
+
+
 def test_requests_held_back_wait_for_a_place_and_each_label_has_an_entry_of_its_own() -> None:
     reported = Reported(queue_limit=2)
     reported.serve()
