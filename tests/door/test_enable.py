@@ -176,6 +176,33 @@ def test_without_keys_the_network_is_refused_and_the_configuration_stays(folder:
     assert file.read_text() == "[http]\nno_key = true\n"
 
 
+def test_an_address_that_would_take_the_port_of_this_machines_apps_is_refused(folder: Path, served: Daemon) -> None:
+    env, port = env_of(folder, served.path), free_port()
+    for wrong in ([f"--lan=0.0.0.0:{port}", "--port", str(port)], ["--lan", "--no-lan"]):
+        done = carctl("http", "enable", *wrong, env=env)
+        assert (done.returncode, (folder / "config/car/card.toml").exists()) == (2, False), done.stderr
+
+
+def test_the_link_and_the_lines_carry_the_users_own_key_wherever_it_is_in_the_file(
+    folder: Path, served: Daemon
+) -> None:
+    env = env_of(folder, served.path)
+    for name in ("editor", "default"):
+        assert carctl("http", "key", name, env=env).returncode == 0
+    enabled = carctl("http", "enable", "--port", str(free_port()), env=env).stdout.decode()
+    assert '"default"' in enabled
+    own = carctl("http", "key", env=env).stdout.decode().strip()
+    assert carctl("page", env=env).stdout.decode().strip().endswith(f"#key={own}")
+
+
+def test_the_machines_door_is_never_taken_for_the_users_own(folder: Path, served: Daemon) -> None:
+    env = env_of(folder, served.path)
+    for command in (["http", "key"], ["http", "status"], ["http", "enable"], ["page"]):
+        done = carctl("--system", *command, env=env)
+        assert (done.returncode, b"service" in done.stderr, done.stdout) == (2, True, b""), done.stderr
+    assert not (folder / "config/car").exists()
+
+
 def test_a_private_key_of_ones_own_without_a_certificate_is_refused_and_stays(folder: Path, served: Daemon) -> None:
     pytest.importorskip("car_client.carctl.http.self_signed")
     env, file, key = env_of(folder, served.path), folder / "config/car/card.toml", folder / "my.key"

@@ -13,6 +13,7 @@ from car_client.door.keys import digest_of, is_name, new_secret
 from car_client.errors import DaemonUnavailable
 
 _KEYS = ("weight", "in_flight", "tokens_per_day", "background")
+_COUNT_DIGITS = 12
 _LEAST_WEIGHT, _MOST_WEIGHT = 0.001, 1000.0
 
 
@@ -42,10 +43,13 @@ def run(client: Client, options: Namespace) -> None:
             for name, table in sorted(config.people.items()):
                 print(f"{name}  {_described(table)}")
             return
-        if (options.name in config.people) == (options.action == "add"):
-            people = ", ".join(sorted(config.people)) or "none"
-            state = "has a key already" if options.action == "add" else "is not among the people"
-            raise WrongUse(f"{options.name} {state}: {people}")
+        known = config.people.get(options.name)
+        people = ", ".join(sorted(config.people)) or "none"
+        if options.action != "add" and known is None:
+            raise WrongUse(f"{options.name} is not among the people: {people}")
+        # A table with limits alone was written by hand, and `add` gives its person the key.
+        if options.action == "add" and known is not None and "key" in known:
+            raise WrongUse(f"{options.name} has a key already: {people}")
         secret = new_secret()
         table = {key: value for key, value in vars(options).items() if key in _KEYS}
         if options.action == "limit" and not table:
@@ -80,9 +84,9 @@ def _name(text: str) -> str:
 def _count(text: str) -> int | None:
     if text == "none":
         return None
-    if text.isascii() and text.isdigit() and int(text[:12]) > 0:
-        return int(text[:12])
-    raise ArgumentTypeError("give 1 or more, or none")
+    if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS and int(text) > 0:
+        return int(text)
+    raise ArgumentTypeError(f"give 1 to {10**_COUNT_DIGITS - 1}, or none")
 
 
 def _weight(text: str) -> float:

@@ -73,6 +73,15 @@ def ensure_keys(path: Path) -> list[Key]:
     return read_keys(path) or [add_key(path, DEFAULT_NAME)]
 
 
+def own_key(path: Path) -> Key:
+    """Return the user's own key, named `default`, or the first of a file without it; it is made if there is none.
+
+    Raises KeysError.
+    """
+    keys = ensure_keys(path)
+    return next((key for key in keys if key.name == DEFAULT_NAME), keys[0])
+
+
 def add_key(path: Path, name: str) -> Key:
     """Make a key and append it to the file; return the present key if the name has a key. Raises KeysError."""
     if not _NAME.fullmatch(name):

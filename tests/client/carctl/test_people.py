@@ -59,11 +59,20 @@ def test_names_that_are_taken_missing_or_bad_change_nothing(home: Path) -> None:
         ["limit", "bob", "--weight", "1"],
         ["add", "a b"],
         ["limit", "anna"],
+        ["limit", "anna", "--tokens-per-day", "1234567890123"],
     ):
         code, _, error = people(home, *wrong)
         assert (code, bool(error)) == (2, True)
     assert people(home, "add", "bob", "--weight", "0")[0] == 2
     assert (home / "car" / "card.toml").read_text() == before
+
+
+def test_limits_without_a_key_are_kept_and_the_person_gets_one(home: Path) -> None:
+    with (home / "car" / "card.toml").open("a") as config:
+        config.write("[people.anna]\nweight = 2\n")
+    assert people(home, "list") == (0, "anna  weight 2  in flight any  no key\n", "")
+    assert people(home, "add", "anna")[0] == 0
+    assert people(home, "list")[1] == "anna  weight 2  in flight any  has a key\n"
 
 
 def test_a_hash_signs_no_session(home: Path) -> None:

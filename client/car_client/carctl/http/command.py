@@ -5,15 +5,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
-from car_client.carctl.config.card_toml import CardToml, config_path
+from msgspec import structs
+
+from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml, config_path
 from car_client.carctl.failure import Reported, WrongUse
-from car_client.carctl.http.machine import EVERYWHERE, own_addresses, own_names
+from car_client.carctl.http.machine import EVERYWHERE, own_addresses, own_names, reached_by
 from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import Steps
 from car_client.client import Client
 from car_client.door.certificate import fingerprint, serving
-from car_client.door.keys import DEFAULT_NAME, add_key, ensure_keys, read_keys, remove_key
+from car_client.door.keys import DEFAULT_NAME, add_key, own_key, read_keys, remove_key
 from car_client.door.settings import (
     PRIVATE_KEY_NAME,
     Settings,
@@ -26,6 +28,9 @@ from car_client.door.settings import (
 from car_protocol.sockets import Loopback
 
 DEFAULT_PORT = 8321
+# Where the user of the machine's door has its keys.
+DOOR_HOME = Path("/var/lib/card-http")
+INSTALLS_FOR_PEOPLE = "sudo carctl --system service install --people installs it"
 _NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
 DEFAULT_NETWORK = TlsPort("0.0.0.0", 8322)  # noqa: S104 - what --lan is for
 _MOST_PORT = 65_535
@@ -45,7 +50,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     enable.add_argument(
         "--port", type=port_number, metavar="N", help=f"(default: the configured one, else {DEFAULT_PORT})"
     )
-    enable.add_argument(
+    network = enable.add_mutually_exclusive_group()
+    network.add_argument(
         "--lan",
         nargs="?",
         const=DEFAULT_NETWORK,
@@ -53,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         metavar="ADDRESS:PORT",
         help=f"serve other machines too, by TLS, with keys (default: the configured address, else {DEFAULT_NETWORK})",
     )
-    enable.add_argument("--no-lan", action="store_true", help="serve this machine alone")
+    network.add_argument("--no-lan", action="store_true", help="serve this machine alone")
     enable.add_argument(
         "--name", action="append", type=_name, help="with --lan: a name of this machine there; repeatable"
     )
@@ -63,7 +69,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(_client: Client, options: Namespace) -> None:
-    """Run an action; raises SettingsError, KeysError and ServiceError."""
+    """Run an action; raises SettingsError, KeysError, ServiceError, and WrongUse for the machine's door."""
+    if options.system and options.action != "status":
+        raise WrongUse(
+            "use `carctl --system service` for the machine's door, and `carctl --system people` for its keys"
+        )
     _ACTIONS[options.action](options)
 
 
@@ -88,18 +98,28 @@ def _name(text: str) -> str:
     raise ArgumentTypeError(f"{text[:20]!r} is not a name of a machine")
 
 
-def _status(_options: Namespace) -> None:
+def _status(options: Namespace) -> None:
     """Print a line for each address, and the keys' names; raises Reported if an address does not answer."""
-    settings = load_settings()
+    settings = system_settings() if options.system else load_settings()
     states = [(each, *health(each, settings.certificate)) for each in settings.addresses]
     for address, _, state in states:
         print(f"{address if isinstance(address, Path) else address.url}: {state}")
     if settings.network:
         print(f"certificate: {settings.certificate}, SHA-256 {fingerprint(settings.certificate)}")
-    print(f"keys: {_names(settings)}")
+    print("keys: see carctl --system people list" if options.system else f"keys: {_names(settings)}")
     if not all(well for _, well, _ in states):
-        print("carctl http enable installs the service; card-http runs the door by hand")
+        how = "carctl http enable installs the service; card-http runs the door by hand"
+        print(INSTALLS_FOR_PEOPLE if options.system else how)
         raise Reported("an address does not answer")
+
+
+def system_settings() -> Settings:
+    """Return the settings of the machine's door, which listens on ports alone; raises SettingsError and WrongUse."""
+    if SYSTEM_CONFIG.exists():
+        settings = load_settings(config=SYSTEM_CONFIG, env={"XDG_CONFIG_HOME": str(DOOR_HOME)})
+        if ports := (*settings.ports, *settings.network):
+            return structs.replace(settings, addresses=ports)
+    raise WrongUse(f"the machine's service has no door: {INSTALLS_FOR_PEOPLE}")
 
 
 def _names(settings: Settings) -> str:
@@ -128,7 +148,7 @@ def _enable(options: Namespace) -> None:
         _configure(values)
     settings = load_settings()
     renewed = (bool(settings.network) and _certify(settings)) or bool(values)
-    name = DEFAULT_NAME if settings.no_key else ensure_keys(settings.keys)[0].name
+    name = DEFAULT_NAME if settings.no_key else own_key(settings.keys).name
     manager = manager_of(steps)
     if manager is None:
         print(f"There is no service manager of this user here. Start the door by hand: {quote(str(command))} &")
@@ -148,6 +168,9 @@ def changes(before: Settings, options: Namespace) -> dict[str, str | list[str]]:
     ports = (Loopback("127.0.0.1", options.port or DEFAULT_PORT),) if options.port or not before.ports else before.ports
     # The usual Unix socket needs no mention.
     paths = [f"unix:{each}" for each in before.addresses if isinstance(each, Path) and each != default_socket()]
+    taken = {each.port for each in ports if each.port}
+    if clash := next((each for each in network if each.port in taken and each.host in EVERYWHERE), None):
+        raise WrongUse(f"port {clash.port} is the port of this machine's own apps: give --lan {clash.host}:ANOTHER")
     values: dict[str, str | list[str]] = {}
     if (ports, network) != (before.ports, before.network):
         listen = [*paths, *map(str, ports), *(each.url for each in network)]
@@ -197,7 +220,7 @@ def _certify(settings: Settings) -> bool:
 def lan_lines(settings: Settings) -> Iterator[str]:
     """Yield what people at other machines need: addresses, the fingerprint, and lines for curl, Python and Node."""
     address = settings.network[0]
-    own = [address.host] if address.host not in EVERYWHERE else list(own_addresses()) or ["127.0.0.1"]
+    own = [address.host] if address.host not in EVERYWHERE else list(reached_by(address.host)) or ["127.0.0.1"]
     urls = [TlsPort(each, address.port).url for each in [*own, *sorted(settings.hosts)]]
     file = quote(str(settings.certificate))
     yield f"\nOther machines reach the door by {', '.join(urls)}."

@@ -9,8 +9,9 @@ from html import escape
 from pathlib import Path
 
 from car_client.carctl.failure import WrongUse
+from car_client.carctl.http.command import system_settings
 from car_client.client import Client
-from car_client.door.keys import ensure_keys
+from car_client.door.keys import own_key
 from car_client.door.settings import Settings, load_settings
 
 _FILE = "page.html"
@@ -20,8 +21,14 @@ def add_arguments(_parser: ArgumentParser) -> None:
     """Declare no arguments."""
 
 
-def run(_client: Client, _options: Namespace) -> None:
-    """Print the link, and open it if there is a screen; raises SettingsError, KeysError and WrongUse."""
+def run(_client: Client, options: Namespace) -> None:
+    """Print the link, and open it if there is a screen; raises SettingsError, KeysError and WrongUse.
+
+    The link to the machine's door has no key: people sign in there, each with their own.
+    """
+    if options.system:
+        print(f"{(system_settings().network or system_settings().ports)[0].url}/")
+        return
     settings = load_settings()
     link = link_of(settings)
     print(link)
@@ -34,7 +41,7 @@ def link_of(settings: Settings) -> str:
     """Return the page's address with the user's own key behind #, which a browser sends to no server."""
     if not settings.ports:
         raise WrongUse("a browser needs a port of the door: run `carctl http enable`")
-    key = "" if settings.no_key else f"#key={ensure_keys(settings.keys)[0].secret}"
+    key = "" if settings.no_key else f"#key={own_key(settings.keys).secret}"
     return f"{settings.ports[0].url}/{key}"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml
 from car_client.carctl.failure import WrongUse
-from car_client.carctl.http.command import DEFAULT_NETWORK, changes, lan_lines
+from car_client.carctl.http.command import DEFAULT_NETWORK, DOOR_HOME, changes, lan_lines
 from car_client.carctl.http.machine import own_addresses
 from car_client.carctl.http.service import SERVICE, SOCKET
 from car_client.carctl.service import units
@@ -18,7 +18,6 @@ from car_client.carctl.service.systemd import SERVICE as DAEMON
 from car_client.door.settings import CERTIFICATE_NAME, PRIVATE_KEY_NAME, Settings, TlsPort, load_settings, read_address
 
 USER = "card-http"
-_HOME = Path("/var/lib/card-http")
 _GROUP_READS = 0o640
 
 
@@ -70,7 +69,7 @@ class TeamDoor:
                 if not self._steps.dry_run:
                     config.save()
         settings = (
-            load_settings(config=self._config, env={"XDG_CONFIG_HOME": str(_HOME)}) if uid is not None else before
+            load_settings(config=self._config, env={"XDG_CONFIG_HOME": str(DOOR_HOME)}) if uid is not None else before
         )
         if settings.network and settings.certificate == self._certificate and not self._steps.dry_run:
             self._certify(settings)
