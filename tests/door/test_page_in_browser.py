@@ -16,7 +16,7 @@ from tests.client.samples import model
 from tests.client.samples import status as sample
 from tests.door.support import DoorProcess, door_before
 from tests.door.test_openai_client import PNG
-from tests.door.test_page import sequence
+from tests.door.test_page import sequence, waiting
 from tests.e2e.support import Daemon, endless
 from tests.pace import HANG_S, lateness_beside
 
@@ -283,6 +283,16 @@ def test_two_hundred_requests_are_shown(scripted_page: tuple[Any, DoorProcess, F
     enter(page, door)
     shows(page, "#running td", "app 199")
     assert page.locator("#running tr").count() == 200
+
+
+def test_what_waits_is_shown_with_its_place_in_the_queue_of_all(
+    scripted_page: tuple[Any, DoorProcess, FakeDaemon],
+) -> None:
+    page, door, fake = scripted_page
+    fake.answers["daemon/status"] = sample(str(fake.path)) | {"waiting": [waiting(None, 2) | {"position": 4}]}
+    enter(page, door)
+    shows(page, "#waiting td", "4")
+    assert page.locator("#waiting tr").first.locator("td").all_text_contents()[:2] == ["4", "2"]
 
 
 def test_the_stream_stops_while_the_page_is_hidden(scripted_page: tuple[Any, DoorProcess, FakeDaemon]) -> None:
