@@ -142,7 +142,7 @@ METHODS: dict[str, Method] = {
         UsageParams,
         UsageReport,
         waits=True,
-        note="The caller's own rows, for administrators all. The ledger is kept while `[people]` has somebody.",
+        note="The caller's own rows, for administrators all. The ledger begins with the first person.",
     ),
     "rpc.discover": Method("This table as an OpenRPC document.", NoParams, dict[str, Any]),
 }

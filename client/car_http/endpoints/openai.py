@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from car_client.errors import QuotaReached
 from car_client.results import Answer, Model
 from car_http.answering import timing_headers
 from car_http.dialects import openai_embeddings, openai_models
@@ -28,7 +29,7 @@ from car_http.endpoints.context import (
 )
 from car_http.endpoints.system import TEXT
 from car_http.exchange import Exchange
-from car_http.problems import Problem
+from car_http.problems import Problem, bad
 
 # Of the prompts of one request: more would only wait in the daemon's queue, where a user has so many places.
 _AT_ONCE = 16
@@ -46,7 +47,14 @@ def completing(read: Callable[[R, Caller], Job | Prompts]) -> Handler[R]:
         with named_as_sent(job.members):
             for params in job.params:
                 await fit_to_model(door, params)
-            answers = await exchange.while_connected(_answers(door, job.params))
+            try:
+                answers = await exchange.while_connected(_answers(door, job.params))
+            except QuotaReached as error:
+                most = error.data.get("value", 0)
+                if error.data.get("limit") != "in_flight" or most >= len(job.params):
+                    raise
+                # Another attempt would end the same way.
+                raise bad("prompt", f"{len(job.params)} prompts, at most {most} for your key: send fewer") from error
         longest_queued = max(answers, key=lambda answer: answer.timings.queue_ms)
         await exchange.respond(job.whole(answers), headers=timing_headers(longest_queued))
 

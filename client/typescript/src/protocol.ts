@@ -1685,7 +1685,7 @@ export interface Methods {
   "daemon/why": { params: WhyParams; result: Why };
   /**
    * What requests took, by day, person, app and model. The caller's own rows, for administrators
-   * all. The ledger is kept while `[people]` has somebody.
+   * all. The ledger begins with the first person.
    */
   "daemon/usage": { params: UsageParams; result: UsageReport };
   /** This table as an OpenRPC document. */

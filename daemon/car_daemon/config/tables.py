@@ -70,7 +70,7 @@ class DaemonTable(Struct, frozen=True, forbid_unknown_fields=True):
     usage_days: Annotated[
         int,
         Meta(ge=1, le=36_500),
-        note("how long the ledger of usage is kept; it is kept while `[people]` has somebody"),
+        note("how long the ledger of usage is kept; it begins with the first person"),
     ] = 400
     sandbox: Annotated[Sandbox, note("`off`: daemon and engines keep all rights of their user")] = "strict"
 

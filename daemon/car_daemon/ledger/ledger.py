@@ -90,16 +90,17 @@ class Ledger:
         return datetime.combine(tomorrow, time.min).timestamp()
 
     def keep(self, days: int, *, by_person: bool, kept: bool) -> None:
-        """Keep the ledger from now on, for so many days, or keep it no more; in the running event loop."""
+        """Keep the ledger from now on, for so many days, if `kept` or kept already; in the running event loop.
+
+        Once begun it lasts, because requests of people outlive the people.
+        """
         self._days = days
         self.sums.by_person = by_person
-        self.sums.turn(self._today if kept else 0)
         if kept and not self.kept:
+            self.kept = True
+            self.sums.turn(self._today)
             self._looks.start()
             self._writing = asyncio.create_task(self._recall(self.sums.day), name="usage")
-        elif not kept:
-            self._looks.stop()
-        self.kept = kept
 
     async def close(self) -> None:
         """Write what is left, and close the file."""

@@ -131,9 +131,9 @@ class Assembly:
         return Meter(self.ledger.sums)
 
     def keep_usage(self, config: Config) -> None:
-        """Keep the ledger if there are people; in the running event loop."""
-        self.meter.on = bool(config.people)
-        self.ledger.keep(config.usage_days, by_person=config.usage_by_person, kept=self.meter.on)
+        """Keep the ledger once there are people; in the running event loop."""
+        self.ledger.keep(config.usage_days, by_person=config.usage_by_person, kept=bool(config.people))
+        self.meter.on = self.ledger.kept
 
     @cached_property
     def scheduler(self) -> Scheduler:
