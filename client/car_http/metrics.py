@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-_HELP = {
+HELP = {
     "card_http_requests_total": ("counter", "answered requests by endpoint and status"),
     "card_http_in_flight": ("gauge", "requests that are not answered yet"),
     "card_http_disconnects_total": ("counter", "requests whose client left before the answer"),
@@ -40,5 +40,5 @@ class DoorMetrics:
 
 
 def _family(name: str, values: list[str]) -> str:
-    kind, text = _HELP[name]
+    kind, text = HELP[name]
     return f"# HELP {name} {text}\n# TYPE {name} {kind}\n" + "".join(f"{name}{value}\n" for value in values)

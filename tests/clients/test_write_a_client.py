@@ -1,4 +1,4 @@
-"""The programs of docs/reference/write-a-client.md, with the tool chains of this machine."""
+"""The programs of examples/ in other languages, with the tool chains of this machine."""
 
 import os
 import re
@@ -14,7 +14,6 @@ import pytest
 from tests.e2e.support import KNOWN, ROOT, Daemon, running
 from tests.pace import HANG_S
 
-PAGE = (ROOT / "docs" / "reference" / "write-a-client.md").read_text(encoding="utf-8")
 ASKED = KNOWN[0]
 # For machines without OpenBSD's netcat: standard input to the socket, its end, and the socket to standard output.
 NETCAT = f"""#!{sys.executable}
@@ -35,12 +34,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with the built-in model."""
     with running(tmp_path_factory.mktemp("daemon")) as daemon:
         yield daemon.ready()
-
-
-def shell_program() -> str:
-    """Return the page's program."""
-    (found,) = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
-    return str(found)
 
 
 def needed(tool: str) -> str:
@@ -69,12 +62,10 @@ def check(daemon: Daemon, *command: str | Path, path: str = "") -> None:
 
 def test_the_shell_program_prints_an_answer_and_an_error(daemon: Daemon, tmp_path: Path) -> None:
     needed("jq")
-    script = tmp_path / "ask.sh"
-    script.write_text(shell_program())
     netcat = tmp_path / "nc"
     netcat.write_text(NETCAT)
     netcat.chmod(netcat.stat().st_mode | stat.S_IXUSR)
-    check(daemon, "bash", script, path="" if shutil.which("nc") else str(tmp_path))
+    check(daemon, "bash", ROOT / "examples" / "ask.sh", path="" if shutil.which("nc") else str(tmp_path))
 
 
 def test_the_go_program_prints_an_answer_and_an_error(daemon: Daemon, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ CARD, LEASE, CAPACITY, GATE = (
 )
 # The output of each, in lines that may come in any order.
 SHOWS = {
+    "first.py": ["", CAPACITY, r"requests at once: 8"],
     "stream_async.py": [
         r"up to 8 answers at once",
         rf"What is card\? {CARD} \(\d+ tokens, \d+ chunks\)",

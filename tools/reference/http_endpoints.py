@@ -1,6 +1,7 @@
 """The tables of the HTTP endpoints' page, from the door's own table and its errors."""
 
 import ast
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from car_http import problems
-from car_http.dialects import infill, llama_completion, openai_chat
+from car_http.dialects import infill, llama_completion, openai_chat, vendor_tools
 from car_http.dialects.anthropic import requests as anthropic
 from car_http.dialects.bodies import Own
 from car_http.dialects.ollama import requests as ollama
@@ -65,9 +66,33 @@ def names() -> str:
     return table(("card", *_DIALECTS), rows)
 
 
+def refused() -> str:
+    """Return the members that a request is refused for, each with the first endpoint that has it, and the reason."""
+    rows: dict[tuple[str, str], str] = {}
+    for path, each in sorted(_paths(), key=lambda named: len(named[0])):
+        body: type[Struct] | None = each.body
+        reasons: Mapping[str, str] = vars(sys.modules[body.__module__]).get("_REFUSED", {}) if body else {}
+        for member in (field.encode_name for field in fields(body) if field.name in reasons) if body else ():
+            rows.setdefault((f"`{member}`", reasons[member]), f"`{path}`")
+    return table(("endpoint", "member", "why it is refused, and what to send"), _grouped(rows))
+
+
+def tools() -> str:
+    """Return the tools that only their vendor's models know."""
+    return _listed(vendor_tools.KINDS)
+
+
 def own() -> str:
     """Return the members of the protocol that `card` in a body, and the headers `X-Card-...`, may have."""
     return _listed(field.encode_name for field in fields(Own))
+
+
+def _grouped(rows: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str, str]]:
+    """Yield rows in which an endpoint stands once, above its members."""
+    above = ""
+    for (member, why), path in rows.items():
+        yield "" if path == above else path, member, why
+        above = path
 
 
 def _codes() -> Mapping[int, set[str]]:
@@ -121,4 +146,11 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-TABLES = {"endpoints": endpoints, "names": names, "own members": own, "endpoint errors": statuses}
+TABLES = {
+    "endpoints": endpoints,
+    "refused": refused,
+    "vendor tools": tools,
+    "names": names,
+    "own members": own,
+    "endpoint errors": statuses,
+}

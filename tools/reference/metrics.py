@@ -4,6 +4,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from car_daemon.telemetry.metrics import Metrics
+from car_http.metrics import HELP
 from car_protocol.status import Status
 from tests.client.samples import busy_status
 from tools.reference.protocol import table
@@ -18,4 +19,10 @@ def metrics() -> str:
     return table(("metric", "kind", "meaning"), sorted(rows))
 
 
-TABLES = {"metrics": metrics}
+def of_the_door() -> str:
+    """Return the families of the HTTP door."""
+    rows = [(f"`{name}`", kind, meaning) for name, (kind, meaning) in sorted(HELP.items())]
+    return table(("metric", "kind", "meaning"), rows)
+
+
+TABLES = {"metrics": metrics, "door metrics": of_the_door}

@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "docs"
-# The module with the tables of each page. The door's needs the extra `http`.
+# The module with the tables of each page, behind a colon their name if it is not `TABLES`. The door's needs the extra
+# `http`.
 PAGES = {
     "reference/protocol.md": "protocol",
     "reference/configuration.md": "configuration",
@@ -17,7 +18,13 @@ PAGES = {
     "explanation/architecture.md": "packages",
     "explanation/capacity.md": "policies",
     "howto/apps.md": "apps",
+    "explanation/states.md": "why",
     "howto/tool-calls.md": "tool_styles",
+    "howto/carctl.md": "carctl_use",
+    "howto/decide.md": "decide",
+    "reference/write-a-client.md": "examples:CLIENT",
+    "tutorial.md": "examples:TUTORIAL",
+    "../README.md": "examples:README",
 }
 _PLACE = re.compile(r"<!-- table: ([a-z -]+) -->\n.*?<!-- end -->", re.DOTALL)
 
@@ -29,7 +36,8 @@ def text_of(name: str) -> str:
 
 def tables_of(name: str) -> Mapping[str, Callable[[], str]]:
     """Return the tables of a page by their names."""
-    tables: Mapping[str, Callable[[], str]] = import_module(f"tools.reference.{PAGES[name]}").TABLES
+    module, _, own = PAGES[name].partition(":")
+    tables: Mapping[str, Callable[[], str]] = getattr(import_module(f"tools.reference.{module}"), own or "TABLES")
     return tables
 
 

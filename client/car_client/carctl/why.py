@@ -11,7 +11,7 @@ from car_protocol.answer import Parted, PartedBy
 from car_protocol.status import ReadPrompt
 
 # What happened, and what the app or its user can do.
-_REASONS: dict[PartedBy, tuple[str, str]] = {
+REASONS: dict[PartedBy, tuple[str, str]] = {
     "system": ("its system message differs", "put what changes, as a date, after what stays the same"),
     "tools": ("its tools differ", "send the same tools in the same order"),
     "message": ("this message differs", "nothing, if it is new; else send earlier messages as they were"),
@@ -59,7 +59,7 @@ def _page(prompt: ReadPrompt) -> list[str]:
     if (parted := prompt.parted) is None:
         read = prompt.prompt_tokens - prompt.cached_tokens
         return [*lines, f"no earlier prompt has cells that it may reuse for the other {read:,}" if read > 1 else _ALL]
-    happened, advice = _REASONS[parted.reason]
+    happened, advice = REASONS[parted.reason]
     where = "" if parted.message is None else f", in message {parted.message} ({parted.role})"
     lines += [f"{parted.tokens:,} tokens were read again after {parted.at:,}{where}", f"why: {happened}"]
     lines += [f"  {name}  {_quoted(text)}" for name, text in _words(parted) if text is not None]

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from car_http.problems import Problem, bad
 
 # OpenAI's and Anthropic's together; the vendors add dates and forms to them: `web_search_20250305`, `mcp_toolset`.
-_KINDS = (
+KINDS = (
     "advisor",
     "apply_patch",
     "bash",
@@ -29,7 +29,7 @@ _KINDS = (
     "web_fetch",
     "web_search",
 )
-_VENDOR_TOOL = re.compile(f"({'|'.join(_KINDS)})(?:_.*)?", re.DOTALL)
+_VENDOR_TOOL = re.compile(f"({'|'.join(KINDS)})(?:_.*)?", re.DOTALL)
 
 
 def vendor_tool(kind: str | None) -> str | None:

@@ -99,6 +99,7 @@ def _agent(role: str, *, answer: int, result: tuple[int, int], tool_s: tuple[flo
     """Return a lane of tasks: an answer, a tool's result, the next answer; all roles share instructions and tools."""
 
     def lane(chance: Random, session: str) -> Lane:
+        """Finish tasks by tools: an answer, a tool's result, the next answer."""
         task = (
             f"You finish tasks by tools. Call one tool, then wait for its result. Tools: {_tools()} You are the {role}."
         )
