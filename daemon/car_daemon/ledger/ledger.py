@@ -14,6 +14,7 @@ from car_base.host.event_log import log
 from car_base.host.timers import Periodic
 from car_daemon.ledger.query import FILE_NAME, LedgerError, UsageQuery, date_of
 from car_daemon.ledger.sums import Rows, Sums
+from car_protocol.errors import RpcError
 from car_protocol.usage import DEFAULT_DAYS, UsageParams, UsageReport, UsageRow
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ class Ledger:
         self._reader.close()
 
     async def report(self, params: UsageParams, identity: str | None) -> UsageReport:
-        """Return the rows of an identity, of all for None; all until now are in it. Raises ValueError for a date."""
-        until = self._today if params.until is None else date.fromisoformat(params.until).toordinal()
-        since = until - DEFAULT_DAYS + 1 if params.since is None else date.fromisoformat(params.since).toordinal()
+        """Return the rows of an identity, of all for None; all until now are in it. Raises RpcError for a date."""
+        until = self._today if params.until is None else _day("until", params.until)
+        since = max(1, until - DEFAULT_DAYS + 1) if params.since is None else _day("since", params.since)
         query = UsageQuery(list(dict.fromkeys(params.by)), min(since, until), until, identity)
         lock = self._turns.setdefault(identity, asyncio.Lock())
         async with lock:
@@ -173,3 +174,11 @@ class Ledger:
             log.warning("usage.not_written", why=why)
         self._fault = f"the ledger cannot be written: {why}"
         self._pause = min(_MOST_PAUSE, 2 * self._pause)
+
+
+def _day(name: str, text: str) -> int:
+    """Return the ordinal of a date; raises RpcError with the name of its parameter."""
+    try:
+        return date.fromisoformat(text).toordinal()
+    except ValueError:
+        raise RpcError("invalid_params", param=name, why="give a day such as 2026-01-31") from None

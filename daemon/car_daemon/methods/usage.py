@@ -41,8 +41,8 @@ class UsageMethods:
     async def _answer(self, call: RpcCall, params: UsageParams, identity: str | None) -> None:
         try:
             call.result(await self._ledger.report(params, identity))
-        except ValueError:
-            call.error(RpcError("invalid_params", param="since", why="give days such as 2026-01-31"))
+        except RpcError as error:
+            call.error(error)
         except Exception as error:  # noqa: BLE001 - the call would never be answered
             defects.report("call.failed", error, method="daemon/usage")
             call.error(RpcError("internal_error"))

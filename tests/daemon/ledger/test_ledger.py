@@ -10,6 +10,7 @@ import pytest
 
 from car_daemon.ledger.ledger import NOT_KEPT, Ledger
 from car_daemon.ledger.query import FILE_NAME
+from car_protocol.errors import RpcError
 from car_protocol.usage import UsageParams
 from tests.daemon.captured_log import capture_logs
 from tests.pace import HANG_S
@@ -151,7 +152,11 @@ async def test_what_ends_after_the_last_person_was_removed_is_written(ledgers: C
     assert await total(ledger) == 7
 
 
-async def test_a_day_that_is_none_is_refused(ledgers: Callable[[], Ledger], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="day"):
-        await ledgers().report(UsageParams(since="2026-02-31"), None)
+@pytest.mark.parametrize("name", ["since", "until"])
+async def test_a_day_that_is_none_is_refused_by_its_name(
+    ledgers: Callable[[], Ledger], tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(RpcError) as refused:
+        await ledgers().report(UsageParams(**{name: "2026-02-31"}), None)  # type: ignore[arg-type]  # a text
+    assert refused.value.data["param"] == name
     assert not (tmp_path / "usage" / FILE_NAME).exists()
