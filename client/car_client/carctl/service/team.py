@@ -68,6 +68,8 @@ class TeamDoor:
                 self._steps.announce(f"write {self._config}: the door's user among delegates, its addresses")
                 if not self._steps.dry_run:
                     config.save()
+                elif "certificate" in values and not self._certificate.exists():
+                    self._steps.announce(f"write {self._certificate} and its private key")
         settings = (
             load_settings(config=self._config, env={"XDG_CONFIG_HOME": str(DOOR_HOME)}) if uid is not None else before
         )

@@ -99,13 +99,16 @@ def test_uninstall_removes_the_units_and_leaves_people_and_keys(tmp_path: Path) 
     assert notes.taken() == []
 
 
-def test_a_dry_run_changes_nothing_and_a_user_that_was_not_made_is_an_error(tmp_path: Path) -> None:
+def test_a_dry_run_changes_nothing_and_a_user_that_was_not_made_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def nobody(name: str) -> pwd.struct_passwd:
         raise KeyError(name)
 
     notes = Notes()
     dry = TeamDoor(Steps(notes, dry_run=True), tmp_path, nobody)
-    dry.install(dry.configure(None, None))
+    dry.install(dry.configure("", None))
+    assert f"would write {tmp_path / 'etc/car/http-certificate.pem'}" in capsys.readouterr().out
     assert (files(tmp_path), notes.taken()) == (set(), [])
     with pytest.raises(ServiceError, match="made no user"):
         TeamDoor(Steps(notes), tmp_path, nobody).configure(None, None)
