@@ -238,7 +238,12 @@ class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag="choice", tag_field="t
     name: str
     choice: Annotated[str | bool, note("the value of the likeliest option")]
     probabilities: Annotated[list[float], note("of the options, in their order; their sum is 1")]
-    confidence: Annotated[float, note("0 if all options are equally likely, 1 if an option is certain")]
+    confidence: Annotated[
+        float,
+        note(
+            "0 if all N options are equally likely, 1 if an option is certain: (p - 1/N) / (1 - 1/N) of the likeliest"
+        ),
+    ]
     mass: Annotated[
         float,
         note(
@@ -252,7 +257,7 @@ class ScoreAnswer(Struct, frozen=True, kw_only=True, tag="score", tag_field="typ
     """The answer to a score."""
 
     name: str
-    score: Annotated[float, note("the mean of the levels' indices, the lowest is 0")]
+    score: Annotated[float, note("the mean of the levels' indices: 1.5 of 4 is between the second and the third")]
     probabilities: Annotated[list[float], note("of the levels, in their order; their sum is 1")]
     confidence: Annotated[float, note("1 if a level is certain, 0 if the answer is as spread as by chance")]
     mass: Annotated[float, note("as of a choice")]

@@ -22,12 +22,10 @@ _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NOT_RUN = {
     ("README.md", "make demo"): "installs everything anew; the pipeline runs both commands",
     ("README.md", "pip install"): "installs everything anew; make release takes these steps",
-    ("carctl.md", "carctl bench --compare"): "it needs another server; test_bench.py has a stand-in",
     ("carctl.md", "carctl bench --house"): "it takes minutes and another server; test_house_run.py has a stand-in",
     ("coming-from.md", "carctl adopt"): "it needs another server; tests/e2e/test_adopt.py has a stand-in",
     ("cluster.md", "pip install 'card-daemon[daemon,cluster,hub]'\nray get"): "it needs Ray; test_ray.py has a cluster",
     ("cluster.md", "pip install 'card-daemon[daemon,cluster,hub]'\ncarctl cluster join"): "it needs Ray likewise",
-    ("decide.md", "from openai"): "it needs the door on that port; tests/door/test_decision_clients.py has this client",
     ("http.md", "carctl http enable"): "it changes the units of the user; tests/client/carctl/http has stand-ins",
     ("http.md", "pip install 'card-daemon[http]'"): "it installs the door, which serves until it is ended",
     ("http.md", "pip install 'card-daemon[lan]'"): "it changes the units of the user; test_enable.py has stand-ins",

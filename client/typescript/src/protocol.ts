@@ -742,7 +742,10 @@ export interface ChoiceAnswer {
   choice: string | boolean;
   /** of the options, in their order; their sum is 1 */
   probabilities: number[];
-  /** 0 if all options are equally likely, 1 if an option is certain */
+  /**
+   * 0 if all N options are equally likely, 1 if an option is certain: (p - 1/N) / (1 - 1/N) of the
+   * likeliest
+   */
   confidence: number;
   /**
    * the share of the whole vocabulary's probability that fell on the labels, before it was made to
@@ -755,7 +758,7 @@ export interface ChoiceAnswer {
 export interface ScoreAnswer {
   type: "score";
   name: string;
-  /** the mean of the levels' indices, the lowest is 0 */
+  /** the mean of the levels' indices: 1.5 of 4 is between the second and the third */
   score: number;
   /** of the levels, in their order; their sum is 1 */
   probabilities: number[];
