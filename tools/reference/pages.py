@@ -21,6 +21,7 @@ PAGES = {
     "explanation/states.md": "why",
     "howto/tool-calls.md": "tool_styles",
     "howto/carctl.md": "carctl_use",
+    "howto/service.md": "service",
     "howto/decide.md": "decide",
     "reference/write-a-client.md": "examples:CLIENT",
     "tutorial.md": "examples:TUTORIAL",
