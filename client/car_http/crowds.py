@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from car_http.problems import RETRY_AFTER_MS, Problem
 
@@ -142,50 +142,45 @@ def _keep(known: dict[Any, Any]) -> None:
         del known[next(iter(known))]
 
 
-class Body(Protocol):
-    """A request whose body counts; `owner` is the name of its key."""
-
-    @property
-    def owner(self) -> str:
-        """The name under which its bytes count."""
-
-    def give_way(self, problem: Problem) -> None:
-        """End the request with an error."""
+# Ends the request of a body with an error.
+GiveWay = Callable[[Problem], None]
 
 
 class BodyMemory:
-    """The bytes of all bodies that are being received or answered, by owner."""
+    """The bytes of all bodies that are being received or answered; a body is known by the way it gives way."""
 
     def __init__(self, limit: int = MOST_BODY_BYTES) -> None:
         self._limit = limit
-        self._sizes: dict[Body, int] = {}  # the oldest first
+        self._bodies: dict[GiveWay, tuple[str, int]] = {}  # owner and size, the oldest first
         self._taken = Counter[str]()  # by owner
 
     def __repr__(self) -> str:
-        return f"<BodyMemory {self._taken.total()}/{self._limit} of {len(self._sizes)}>"
+        return f"<BodyMemory {self._taken.total()}/{self._limit} of {len(self._bodies)}>"
 
-    def take(self, body: Body, size: int) -> None:
-        """Count bytes of a body. While there are too many, the newest body of the owner with most gives way.
+    def take(self, owner: str, body: GiveWay, size: int) -> None:
+        """Count bytes of an owner's body. While there are too many, the newest of the owner with most gives way.
 
         Raises Problem if that is this body.
         """
-        self._sizes[body] = self._sizes.get(body, 0) + size
-        self._taken[body.owner] += size
+        _, before = self._bodies.get(body, (owner, 0))
+        self._bodies[body] = owner, before + size
+        self._taken[owner] += size
         while self._taken.total() > self._limit:
             problem = self._too_many()
             newest = self._newest_of_most()
             self.give_back(newest)
-            if newest is body:
+            if newest == body:
                 raise problem
-            newest.give_way(problem)
+            newest(problem)
 
-    def give_back(self, body: Body) -> None:
+    def give_back(self, body: GiveWay) -> None:
         """Count a body no more."""
-        self._taken[body.owner] -= self._sizes.pop(body, 0)
+        owner, size = self._bodies.pop(body, ("", 0))
+        self._taken[owner] -= size
 
-    def _newest_of_most(self) -> Body:
+    def _newest_of_most(self) -> GiveWay:
         most = max(self._taken, key=self._taken.__getitem__)
-        return next(body for body in reversed(self._sizes) if body.owner == most)
+        return next(body for body in reversed(self._bodies) if self._bodies[body][0] == most)
 
     def _too_many(self) -> Problem:
         message = f"the bodies of all requests would take {self._taken.total()} bytes, the limit is {self._limit}: "

@@ -151,7 +151,7 @@ class Exchange:
 
     def close(self) -> None:
         """Stop watching for the client's end, and count the body no more."""
-        self._bodies.give_back(self)
+        self._bodies.give_back(self.give_way)
         self._on_disconnect = None
         if self._watch is not None:
             self._watch.cancel()
@@ -164,7 +164,7 @@ class Exchange:
             if message["type"] == "http.disconnect":
                 raise Disconnected
             pieces.append(message["body"])
-            self._bodies.take(self, len(pieces[-1]))
+            self._bodies.take(self.owner, self.give_way, len(pieces[-1]))
             size += len(pieces[-1])
             if size > MAX_BODY_BYTES:
                 raise _too_long()

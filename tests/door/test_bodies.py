@@ -78,30 +78,34 @@ class Sent:
         """As an exchange."""
         self.problem = problem
 
+    def come(self, memory: BodyMemory, size: int) -> None:
+        """Send more of the body."""
+        memory.take(self.owner, self.give_way, size)
+
 
 def test_where_memory_is_short_the_newest_body_of_the_key_with_most_gives_way() -> None:
     memory = BodyMemory(100)
     hogs = [Sent("hog") for _ in range(3)]
     for body in hogs:
-        memory.take(body, 30)
+        body.come(memory, 30)
     other = Sent("other")
-    memory.take(other, 40)
+    other.come(memory, 40)
     assert [body.problem is not None for body in (*hogs, other)] == [False, False, True, False]
     assert hogs[2].problem is not None
     assert (hogs[2].problem.status, hogs[2].problem.code) == (503, "too_many_bytes")
     with pytest.raises(Problem):
-        memory.take(Sent("hog"), 1)
-    memory.give_back(other)
-    memory.take(Sent("hog"), 40)
+        Sent("hog").come(memory, 1)
+    memory.give_back(other.give_way)
+    Sent("hog").come(memory, 40)
 
 
 def test_a_body_that_grows_beyond_the_share_of_its_key_leaves_the_older_ones_of_the_key_alone() -> None:
     memory = BodyMemory(100)
     first, second, other = Sent("hog"), Sent("hog"), Sent("other")
-    memory.take(first, 30)
-    memory.take(second, 20)
-    memory.take(other, 45)
-    memory.take(first, 10)
+    first.come(memory, 30)
+    second.come(memory, 20)
+    other.come(memory, 45)
+    first.come(memory, 10)
     assert (first.problem, other.problem) == (None, None)
     assert second.problem is not None
 
