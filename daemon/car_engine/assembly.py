@@ -167,7 +167,10 @@ class EngineAssembly:
         return Assembled(loop, tokenizer, encoder, self._store, ready, curve_check, loaded.placed)
 
     def _encoder(self, projector: Vision) -> Encoder:
-        return Encoder(self._loaded.senses.decode_image or _refuse_image, projector, self._images, self._commands.put)
+        decode = self._loaded.senses.decode_image or _refuse_image
+        return Encoder(
+            lambda data: projector.encode(decode(data)), projector.encode_audio, self._images, self._commands.put
+        )
 
     @cached_property
     def _samplers(self) -> SamplerChains:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn
 
 from car_base.ipc.frames import Fault, ImageSlot
 from car_base.ipc.inbox import Inbox
@@ -43,30 +43,22 @@ class _Begun:
     encoded: Encoded
 
 
-class Projector(Protocol):
-    """Images and sounds into pieces of a prompt."""
-
-    def encode(self, pixels: Any) -> list[Piece]:
-        """Return the pieces of an image in order; raises ImageError, and RuntimeError if the projector fails."""
-        ...
-
-    def encode_audio(self, data: bytes) -> list[Piece]:
-        """Return the pieces of a sound file in order; raises AudioError, and RuntimeError as `encode` does."""
-        ...
-
-
 class Encoder:
-    """Decodes and encodes images for the loop, the same image of the same owner once."""
+    """Encodes the files of images and sounds for the loop, the same file of the same owner once.
+
+    `image` and `audio` return the pieces of a file in order; both raise RuntimeError if the projector fails, `image`
+    raises ImageError, and `audio` AudioError.
+    """
 
     def __init__(
         self,
-        decode: Callable[[bytes], Any],
-        projector: Projector,
+        image: Callable[[bytes], list[Piece]],
+        audio: Callable[[bytes], list[Piece]],
         inbox: Inbox[Encode],
         report: Callable[[Encoded], None],
     ) -> None:
-        self._decode = decode
-        self._projector = projector
+        self._image = image
+        self._audio = audio
         self._cache = PieceCache()
         self._inbox = inbox
         self._report = report
@@ -120,7 +112,7 @@ class Encoder:
         key = owner, sha256(image.data).digest()
         pieces = self._cache.get(key)
         if pieces is None:
-            pieces = self._encode(image)
+            pieces = (self._audio if image.audio else self._image)(image.data)
             self._cache.put(key, pieces)
         for piece in pieces:
             if isinstance(piece, TokensPiece):
@@ -131,8 +123,3 @@ class Encoder:
                 position += len(piece.rows)
         if position != image.start + image.count:
             raise RuntimeError(f"an image takes {position - image.start} positions, {image.count} were counted")
-
-    def _encode(self, image: ImageSlot) -> list[Piece]:
-        if image.audio:
-            return self._projector.encode_audio(image.data)
-        return self._projector.encode(self._decode(image.data))

@@ -1,7 +1,7 @@
 """Conversations into prompts: rendered by the model's chat template, with positions for their images."""
 
 from collections.abc import Sequence as Rows
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec import json
 
@@ -10,39 +10,12 @@ from car_base.ipc.refusal import Refusal
 from car_engine.output.format import Format
 from car_engine.output.literals import kinds_of
 from car_engine.prompt.context_limit import ContextLimit
-from car_engine.prompt.image_prompt import Counts, ImagePrompt, take_images
-from car_engine.prompt.template import Rendered
+from car_engine.prompt.image_prompt import Counts, take_images
+from car_engine.prompt.template import ChatTemplate, Rendered
 from car_protocol.conversation import AudioPart, ImagePart
 
 _THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
 _UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
-
-
-class Template(Protocol):
-    """A model's chat template."""
-
-    @property
-    def takes_tools(self) -> bool:
-        """True if it shows tools to the model."""
-        ...
-
-    @property
-    def abilities(self) -> list[str]:
-        """`tools` and `thinking`, as far as the model has them."""
-        ...
-
-    @property
-    def format(self) -> Format:
-        """The syntax of the model's thoughts and calls."""
-        ...
-
-    def render(self, chat: Chat, limit: ContextLimit, max_tokens: int | None) -> Rendered:
-        """Return the conversation's tokens; raises Refusal."""
-        ...
-
-    def render_images(self, prompt: ImagePrompt, limit: ContextLimit, max_tokens: int | None) -> Rendered:
-        """Return the tokens of a conversation with images; raises Refusal."""
-        ...
 
 
 class RenderedPrompt(NamedTuple):
@@ -63,7 +36,7 @@ class Conversations:
 
     def __init__(
         self,
-        template: Template | None,
+        template: ChatTemplate | None,
         limit: ContextLimit,
         counts: Counts = Counts(),  # noqa: B008 - immutable
         no_images: str | None = None,
@@ -97,7 +70,9 @@ class Conversations:
             raise Refusal("invalid_params", param="messages")
         return RenderedPrompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
 
-    def _with_images(self, chat: Chat, template: Template, max_tokens: int | None) -> tuple[Rendered, list[ImageSlot]]:
+    def _with_images(
+        self, chat: Chat, template: ChatTemplate, max_tokens: int | None
+    ) -> tuple[Rendered, list[ImageSlot]]:
         kinds = {type(part) for message in chat.messages for part in message.media}
         if ImagePart in kinds and self._counts.image is None:
             raise _lacks("images", self._no_images)

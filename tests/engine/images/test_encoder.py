@@ -159,13 +159,6 @@ def test_images_of_ended_requests_are_dropped() -> None:
     assert (engine.tokens(2), engine.tokens(3)) == (solo(SEEN, 6), solo(SEEN, 6))
 
 
-class FakeProjector:
-    """Gives what it is told to for every image."""
-
-    def __init__(self, encode: Callable[[bytes], list[Piece]]) -> None:
-        self.encode = self.encode_audio = encode
-
-
 def pieces(_: bytes) -> list[Piece]:
     return [TokensPiece([1, 2]), ImagePiece(np.zeros((17, 4), np.float32)), TokensPiece([3])]
 
@@ -177,7 +170,7 @@ class Results:
         self, encode: Callable[[Any], list[Piece]], decode: Callable[[bytes], Any] = lambda data: data
     ) -> None:
         self.all: list[Encoded] = []
-        self.encoder = Encoder(decode, FakeProjector(encode), Inbox(), self.all.append)
+        self.encoder = Encoder(lambda data: encode(decode(data)), encode, Inbox(), self.all.append)
 
     def of(self, *jobs: Encode) -> list[Encoded]:
         """Return the results of jobs that come at once."""

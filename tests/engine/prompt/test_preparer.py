@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import asdict, replace
@@ -46,7 +46,7 @@ from car_engine.prompt.image_prompt import Counts, ImagePrompt
 from car_engine.prompt.job_progress import Clock, JobProgress, thread_clock
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob
 from car_engine.prompt.preparer import Preparer, TokenizerThread
-from car_engine.prompt.template import Rendered
+from car_engine.prompt.template import ChatTemplate, Rendered
 from car_engine.prompt.text_inputs import TextInputs
 from car_engine.prompt.vocabulary import FillTokens
 from car_protocol.conversation import Function, ImagePart, Message, NamedTool, TextPart, Tool, ToolChoice
@@ -159,7 +159,7 @@ def preparer(
     no_images: str | None = None,
 ) -> Preparer:
     limit = ContextLimit(context_tokens, FakeTokenizer.longest_piece)
-    conversations = Conversations(template, limit, Counts(count_image), no_images)
+    conversations = Conversations(cast(ChatTemplate | None, template), limit, Counts(count_image), no_images)
     return Preparer(
         tokenizer or FakeTokenizer(),
         conversations,
