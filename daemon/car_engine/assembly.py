@@ -50,7 +50,7 @@ from car_engine.runner.loop import CheckedResults, Commands, EngineLoop
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import DecodingAbilities, RunningRequests
 from car_engine.runner.stepper import SamplingTurns, Stepper
-from car_engine.runner.texts import CannotEmbed, Texts
+from car_engine.runner.texts import CannotEmbed, Embed, Texts
 from car_engine.storage import open_store
 from car_engine.stored.cell_store import CellStore
 
@@ -238,14 +238,14 @@ class EngineAssembly:
     def _store(self) -> CellStore | None:
         return open_store(self._load, self._loaded, self._commands.put, self._send, self._stored_files)
 
-    def _open_embedder(self) -> Embedder:
+    def _open_embedder(self) -> Embed:
         loaded, threads = self._loaded, self._loaded.size.threads
         try:
             embedder = Embedder(loaded.model, loaded.vocabulary, threads=threads, context_tokens=self._text_tokens)
         except ModelError as error:
             raise CannotEmbed from error
         loaded.threads.add(embedder.set_threads)
-        return embedder
+        return embedder.in_batches
 
     # Steps.
 

@@ -40,7 +40,7 @@ from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount
 from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import DecodingAbilities, RunningRequests
 from car_engine.runner.stepper import SamplingTurns, Stepper
-from car_engine.runner.texts import Texts
+from car_engine.runner.texts import Batches, Texts
 from car_protocol.answer import Logprob, TokenChoice
 from car_protocol.infer import GenerationOptions, Lora
 
@@ -429,22 +429,19 @@ def decide_command(
 class FakeEmbedder:
     """Returns the length and the first token of every text as its vector, two texts a batch; fails at token 13."""
 
-    ranks = False
-
     def batches(self, inputs: list[list[int]]) -> list[list[int]]:
         """Return pairs of texts."""
         indices = list(range(len(inputs)))
         return [indices[start : start + 2] for start in range(0, len(indices), 2)]
 
-    def embed(self, inputs: list[list[int]], *, normalize: bool) -> list[list[float]]:
-        """Return the vectors."""
+    def in_batches(self, inputs: list[list[int]], _: bool) -> Batches:
+        """Compute batches as they are taken."""
+        return ((batch, self._embed([inputs[index] for index in batch])) for batch in self.batches(inputs))
+
+    def _embed(self, inputs: list[list[int]]) -> list[list[float]]:
         if any(13 in text for text in inputs):
             raise RuntimeError
         return [[float(len(text)), float(text[0])] for text in inputs]
-
-    def score(self, pairs: list[list[int]]) -> list[float]:
-        """Fail: this model does not rank."""
-        raise WouldAbort("this model does not rank")
 
 
 class FakeEngine:
@@ -496,7 +493,7 @@ class FakeEngine:
         self.loop = EngineLoop(
             commands=self.commands,
             running=self.running,
-            texts=Texts(FakeEmbedder, clock),
+            texts=Texts(lambda: FakeEmbedder().in_batches, clock),
             table=self.table,
             planner=StepPlanner(
                 self.costs, context.batch_tokens, step_target=0.05, idle_target=0.2, memory=context.memory

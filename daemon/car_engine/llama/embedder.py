@@ -219,6 +219,15 @@ class Embedder:
         scores: list[float] = self._run(pairs, 1)[:, 0].tolist()
         return scores
 
+    def in_batches(self, inputs: list[list[int]], normalize: bool) -> Iterator[tuple[list[int], list[list[float]]]]:
+        """Compute batches as they are taken: the indices of each, and its vectors, or its scores as vectors."""
+        return (
+            (batch, self._computed([inputs[index] for index in batch], normalize)) for batch in self.batches(inputs)
+        )
+
+    def _computed(self, inputs: list[list[int]], normalize: bool) -> list[list[float]]:
+        return [[score] for score in self.score(inputs)] if self.ranks else self.embed(inputs, normalize=normalize)
+
     def close(self) -> None:
         """Free the context."""
         self._context.close()

@@ -1,8 +1,7 @@
 """Requests that embed or rank texts, a batch a step beside the generations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from car_base.ipc.codec import packed_vector, tokens_of
 from car_base.ipc.frames import End, Extra, Fault, RequestUpdate, RunTexts
@@ -11,22 +10,10 @@ from car_protocol.answer import Usage
 NO_SEQUENCE = -1
 
 
-class TextEmbedder(Protocol):
-    """Computes vectors of batches of token lists, or scores of pairs."""
-
-    ranks: bool
-
-    def batches(self, inputs: list[list[int]]) -> list[list[int]]:
-        """Return the indices of the inputs of each batch, in any order."""
-        ...
-
-    def embed(self, inputs: list[list[int]], *, normalize: bool) -> list[list[float]]:
-        """Return the vectors of one batch."""
-        ...
-
-    def score(self, pairs: list[list[int]]) -> list[float]:
-        """Return the scores of one batch."""
-        ...
+# The batches of a request's texts: the indices of each, and their vectors, or scores as vectors of one number.
+Batches = Iterator[tuple[list[int], list[list[float]]]]
+# Returns the batches of token lists, with or without `normalize`, each computed as it is taken.
+Embed = Callable[[list[list[int]], bool], Batches]
 
 
 @dataclass(slots=True)
@@ -35,7 +22,7 @@ class _Job:
 
     frame: RunTexts
     inputs: list[list[int]]
-    batches: list[list[int]]
+    batches: Batches
     started: float
     vectors: dict[int, list[float]] = field(default_factory=dict)  # By index of the text.
     computed: int = 0  # The tokens of the texts whose vectors it has.
@@ -55,10 +42,10 @@ class CannotEmbed(Exception):
 class Texts:
     """Requests about texts take turns by the batch; the embedder opens with the first request."""
 
-    def __init__(self, open_embedder: Callable[[], TextEmbedder], clock: Callable[[], float]) -> None:
+    def __init__(self, open_embedder: Callable[[], Embed], clock: Callable[[], float]) -> None:
         self._open = open_embedder
         self._clock = clock
-        self._embedder: TextEmbedder | None = None
+        self._embed: Embed | None = None  # Once it opened.
         self._jobs: dict[int, _Job] = {}  # By request key, the next turn first.
         self._parked: dict[int, _Job] = {}
         self.counters = {"text_tokens": 0.0}  # Since the start.
@@ -81,12 +68,12 @@ class Texts:
     def start(self, frame: RunTexts) -> list[RequestUpdate]:
         """Start a request; returns its end if the embedder does not open."""
         inputs = split(frame.prepared.tokens, frame.prepared.lengths)
-        if self._embedder is None:
+        if self._embed is None:
             try:
-                self._embedder = self._open()
+                self._embed = self._open()
             except CannotEmbed:
-                return [self._ended(_Job(frame, inputs, [], self._clock()), "embedder")]
-        self._jobs[frame.key] = _Job(frame, inputs, self._embedder.batches(inputs), self._clock())
+                return [self._ended(_Job(frame, inputs, iter(()), self._clock()), "embedder")]
+        self._jobs[frame.key] = _Job(frame, inputs, self._embed(inputs, frame.normalize), self._clock())
         return []
 
     def park(self, key: int) -> bool:
@@ -112,25 +99,16 @@ class Texts:
         job = self._jobs.pop(key)
         started = self._clock()
         try:
-            batch = job.batches.pop(0)
-            tokens = job.add(batch, self._compute(job, batch))
+            tokens = job.add(*next(job.batches))
         except RuntimeError:
             return [self._ended(job, "embedder")]
         finally:
             self._owed = self._clock() - started
         self.counters["text_tokens"] += tokens
-        if job.batches:
+        if len(job.vectors) < len(job.inputs):
             self._jobs[key] = job
             return [RequestUpdate(key, NO_SEQUENCE, "", 0, job.computed, computed=tokens)]
         return [self._ended(job, None, tokens)]
-
-    def _compute(self, job: _Job, batch: list[int]) -> list[list[float]]:
-        """Return the vectors of the texts of a batch, or their scores as vectors of one number."""
-        assert self._embedder is not None
-        inputs = [job.inputs[index] for index in batch]
-        if self._embedder.ranks:
-            return [[score] for score in self._embedder.score(inputs)]
-        return self._embedder.embed(inputs, normalize=job.frame.normalize)
 
     def _ended(self, job: _Job, fault: Fault | None, computed: int = 0) -> RequestUpdate:
         complete = len(job.vectors) == len(job.inputs)

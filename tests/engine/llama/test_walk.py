@@ -84,7 +84,7 @@ class RealEngine:
                 abilities=DecodingAbilities(speculates and context.memory.guesses > 0),
                 clock=clock,
             ),
-            texts=Texts(FakeEmbedder, clock),
+            texts=Texts(lambda: FakeEmbedder().in_batches, clock),
             table=self.table,
             planner=StepPlanner(costs, context.batch_tokens, step_target=0.05, idle_target=0.2, memory=context.memory),
             stepper=Stepper(context, costs, sampling, LabelReadout([]).of, lambda _: None, clock),

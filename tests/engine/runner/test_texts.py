@@ -9,7 +9,7 @@ from tests.engine.fakes import FakeClock, FakeEmbedder
 
 
 def texts_of(open_embedder: Callable[[], FakeEmbedder] = FakeEmbedder) -> Texts:
-    return Texts(open_embedder, FakeClock(0.001))
+    return Texts(lambda: open_embedder().in_batches, FakeClock(0.001))
 
 
 def command(key: int, *texts: list[int]) -> RunTexts:
