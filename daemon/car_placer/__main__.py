@@ -5,14 +5,19 @@ import os
 import signal
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from car_base.ipc.placing import Join
-from car_placer.service import Cluster, NotConnected, Service, end_with
+from car_placer.service import Service, end_with
+from car_placer.shortage import NotConnected
+
+if TYPE_CHECKING:
+    from car_placer.ray_cluster import RayCluster
 
 INSTALL = "pip install 'card-daemon[cluster]'"
 
 
-def connect(join: Join) -> Cluster:
+def connect(join: Join) -> "RayCluster":
     """Return the cluster, connected; raises NotConnected."""
     # Before Ray is imported, because it reads its variables then.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"

@@ -15,8 +15,7 @@ from car_base.ipc.placing import Join, Node, Nodes, Place, Placed, Unplaced, Wai
 from car_placer.ray_head import checked
 from car_placer.relay import new_pair
 from car_placer.seat import Seat, SeatOrder, Where
-from car_placer.service import NoNode, NotConnected
-from car_placer.shortage import NodeFacts, needs_of, present, relaxed, shortage
+from car_placer.shortage import NodeFacts, NoNode, NotConnected, needs_of, present, relaxed, shortage
 
 NAMESPACE = "card"
 _AT_ONCE_S = 2.0  # a placement that takes longer is reported as one that waits
@@ -56,7 +55,7 @@ class RayCluster:
         return Nodes(ray=ray.__version__, nodes=found)
 
     async def open(self, order: Place, waits: Callable[[str], None]) -> Placed:
-        """Return an open seat; a cancelled call leaves none. Raises NoRoom."""
+        """Return an open seat; a cancelled call leaves none. Raises NoNode."""
         # Ray itself waits a minute for a head that is gone.
         slow = asyncio.get_running_loop().call_later(_AT_ONCE_S, waits, _NO_HEAD)
         try:
@@ -104,7 +103,7 @@ class RayCluster:
         return f"card:{self._join.daemon}:"
 
     async def _started(self, actor: Any, order: Place, waits: Callable[[str], None]) -> Where:
-        """Return the node of an actor once it runs; raises NoRoom."""
+        """Return the node of an actor once it runs; raises NoNode."""
         where = asyncio.ensure_future(_awaited(actor.where.remote()))
         try:
             done, _ = await asyncio.wait([where], timeout=_AT_ONCE_S)
@@ -120,7 +119,7 @@ class RayCluster:
             where.cancel()
 
     def _check_version(self, where: Where) -> None:
-        """Raise NoRoom if another card is installed on a node: two versions never exchange frames."""
+        """Raise NoNode if another card is installed on a node: two versions never exchange frames."""
         advice = "install the same version on every machine of the cluster"
         if where.version != self._join.version:
             why = f"card {where.version} is installed there, {self._join.version} here: {advice}"
@@ -131,7 +130,7 @@ class RayCluster:
         raise NoNode(f"{where.address}: {why}", where.node)
 
     async def _outcome(self, actor: Any, waits: Callable[[str], None]) -> Placed:
-        """Return the seat once its node checked the files; raises NoRoom."""
+        """Return the seat once its node checked the files; raises NoNode."""
         while True:
             if not (frame := await actor.outcome.remote()):
                 continue

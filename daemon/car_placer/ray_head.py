@@ -15,7 +15,7 @@ from ray._private.services import canonicalize_bootstrap_address
 from ray._raylet import AuthenticationTokenLoader, Config, GcsClient
 from ray.exceptions import AuthenticationError
 
-from car_placer.service import NotConnected
+from car_placer.shortage import NotConnected
 
 AUTO = "auto"
 NOT_CONNECTED = 3

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -23,12 +23,16 @@ from car_base.ipc.placing import (
     Join,
     Nodes,
     Place,
-    Placed,
     ToPlacer,
     Unplaced,
     Waiting,
     decode_to_placer,
 )
+from car_placer.shortage import NoNode, NotConnected
+
+if TYPE_CHECKING:
+    # It imports Ray, which takes seconds and may be missing.
+    from car_placer.ray_cluster import RayCluster
 
 _PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 # The daemon kills a placer a second after it closed the link.
@@ -62,32 +66,8 @@ def _watch(poll: "select.poll", end: Callable[[int], object]) -> None:
 _READ_BYTES = 1 << 16
 
 
-class NotConnected(Exception):
-    """There is no connection to the cluster; the message says why and what to do."""
-
-
-class NoNode(Exception):
-    """The cluster has no place; `node` is the node that refused the engine, None if none did."""
-
-    def __init__(self, why: str, node: str | None = None) -> None:
-        super().__init__(why)
-        self.node = node
-
-
-class Cluster(Protocol):
-    """A connected cluster."""
-
-    def nodes(self) -> Nodes:
-        """Return the nodes; may block."""
-        ...
-
-    async def open(self, order: Place, waits: Callable[[str], None]) -> Placed:
-        """Return an open seat; a cancelled call leaves none. Raises NoRoom."""
-        ...
-
-
 # Connects to a cluster; may block. Raises NotConnected.
-Connect = Callable[[Join], Cluster]
+Connect = Callable[[Join], "RayCluster"]
 
 
 class Service:
@@ -128,7 +108,7 @@ class Service:
             await _cancelled([watch, *self._orders.values()])
         return 0
 
-    def _obey(self, message: Struct, cluster: Cluster, writer: asyncio.StreamWriter) -> None:
+    def _obey(self, message: Struct, cluster: "RayCluster", writer: asyncio.StreamWriter) -> None:
         match message:
             case Place():
                 task = asyncio.create_task(self._place(message, cluster, writer), name=f"order {message.number}")
@@ -138,7 +118,7 @@ class Service:
                 if (order := self._orders.get(message.number)) is not None:
                     order.cancel()
 
-    async def _place(self, order: Place, cluster: Cluster, writer: asyncio.StreamWriter) -> None:
+    async def _place(self, order: Place, cluster: "RayCluster", writer: asyncio.StreamWriter) -> None:
         def wait(why: str) -> None:
             writer.write(encode_frame(Waiting(order.number, why)))
 
@@ -150,7 +130,7 @@ class Service:
             answer = Unplaced(number=order.number, why=f"the placer failed: {type(error).__name__}: {error}")
         writer.write(encode_frame(answer))
 
-    async def _watch(self, cluster: Cluster, writer: asyncio.StreamWriter) -> None:
+    async def _watch(self, cluster: "RayCluster", writer: asyncio.StreamWriter) -> None:
         """Send the nodes now, and again whenever they change."""
         sent: Nodes | None = None
         while True:

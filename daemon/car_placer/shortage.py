@@ -1,4 +1,4 @@
-"""The nodes that could take an engine, and the reason why none does, in words: pure."""
+"""Why the cluster has no place: no connection, or no node that could take an engine now, in words: pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,6 +6,18 @@ from msgspec import Struct, structs
 
 from car_base.ipc.labels import LabelExpression
 from car_base.ipc.placing import Place
+
+
+class NotConnected(Exception):
+    """There is no connection to the cluster; the message says why and what to do."""
+
+
+class NoNode(Exception):
+    """The cluster has no place; `node` is the node that refused the engine, None if none did."""
+
+    def __init__(self, why: str, node: str | None = None) -> None:
+        super().__init__(why)
+        self.node = node
 
 
 class NodeFacts(Struct, frozen=True):

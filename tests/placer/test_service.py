@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 from msgspec import Struct
@@ -22,7 +23,8 @@ from car_base.ipc.placing import (
     Waiting,
     decode_from_placer,
 )
-from car_placer.service import Connect, NoNode, NotConnected, Service
+from car_placer.service import Connect, Service
+from car_placer.shortage import NoNode, NotConnected
 from tests.pace import HANG_S
 
 JOIN = Join(address="10.0.0.1:6379", daemon="d", version="1", schema="s")
@@ -82,9 +84,9 @@ class Daemon:
 
 
 @asynccontextmanager
-async def serving(connect: Connect, nodes_s: float = 60.0) -> AsyncIterator[Daemon]:
+async def serving(connect: Callable[[Join], FakeCluster], nodes_s: float = 60.0) -> AsyncIterator[Daemon]:
     ours, theirs = socket.socketpair()
-    served = asyncio.create_task(Service(theirs, connect, nodes_s=nodes_s).run())
+    served = asyncio.create_task(Service(theirs, cast(Connect, connect), nodes_s=nodes_s).run())
     reader, writer = await asyncio.open_unix_connection(sock=ours)
     async with asyncio.timeout(HANG_S):
         yield Daemon(reader, writer, served)
