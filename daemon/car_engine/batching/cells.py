@@ -2,60 +2,19 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
+from car_engine.batching.context import Context
 from car_engine.batching.prefix import Checkpoint, Prefix, SavedPrefix
-from car_engine.batching.reuse.index import Index, Memory
+from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence
 
 
-class CellContext(Protocol):
-    """A context whose sequences can be cut, copied out and back in."""
-
-    @property
-    def memory(self) -> Memory:
-        """The memory of its sequences."""
-        ...
-
-    def cut(self, number: int, start: int) -> None:
-        """Remove a sequence's cells from position `start` on; of a memory with states all, or none."""
-        ...
-
-    def copy(self, source: int, target: int) -> None:
-        """Copy the cells of a sequence to an empty one; the next decode copies the whole capacity of a sequence."""
-        ...
-
-    def saved_size(self, number: int) -> int:
-        """Return the bytes that saving a sequence takes."""
-        ...
-
-    def save(self, number: int) -> memoryview:
-        """Return a sequence's cells and its state."""
-        ...
-
-    def restore(self, number: int, saved: memoryview) -> bool:
-        """Put cells and their state into any empty sequence; False if llama.cpp refuses."""
-        ...
-
-    def state_size(self, number: int) -> int:
-        """Return the bytes that saving the state of a sequence takes."""
-        ...
-
-    def save_state(self, number: int) -> memoryview:
-        """Return a sequence's state."""
-        ...
-
-    def restore_state(self, number: int, state: memoryview, tokens: int) -> bool:
-        """Put the state after so many tokens over a sequence that begins with these; False if llama.cpp refuses."""
-        ...
-
-
 class CellMover:
     """Empty sequences, and give them the cells of others; counts reuse and evictions, and learns what moves cost."""
 
-    def __init__(self, context: CellContext, saved: SavedCells, index: Index, costs: MoveCosts) -> None:
+    def __init__(self, context: Context, saved: SavedCells, index: Index, costs: MoveCosts) -> None:
         self._context = context
         self._saved = saved
         self._index = index

@@ -1,7 +1,8 @@
 """Prefix reuse: start each request where the least of its prompt has to be computed."""
 
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
-from car_engine.batching.cells import CellContext, CellMover
+from car_engine.batching.cells import CellMover
+from car_engine.batching.context import Context
 from car_engine.batching.prefix import Prefix, SavedPrefix, prefix_of
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.batching.reuse.followers import Followers
@@ -23,7 +24,7 @@ class PrefixCache:
 
     def __init__(
         self,
-        context: CellContext,
+        context: Context,
         table: SequenceTable,
         saved: SavedCells,
         index: Index,

@@ -4,7 +4,7 @@ from collections import abc
 from dataclasses import dataclass
 
 from car_base.ipc.types import AdapterSet
-from car_engine.batching.cells import CellContext
+from car_engine.batching.context import Context
 from car_engine.batching.prefix import Prefix
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
@@ -31,7 +31,7 @@ class ParkingLot:
     Cells go through the host, from a GPU over its bus: if that costs more than to compute them, they are not saved.
     """
 
-    def __init__(self, context: CellContext, saved_cells: SavedCells, costs: MoveCosts) -> None:
+    def __init__(self, context: Context, saved_cells: SavedCells, costs: MoveCosts) -> None:
         self._context = context
         self._saved_cells = saved_cells
         self._costs = costs

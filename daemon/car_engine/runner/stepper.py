@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from car_base.ipc.types import NO_ADAPTERS, PHASES, AdapterSet, Phase
+from car_engine.batching.context import Context
 from car_engine.batching.costs import StepCosts
 from car_engine.batching.decode import DecodeBatch
 from car_engine.batching.planner import Step
@@ -47,41 +48,6 @@ class TokenSampler(Protocol):
 
     def close(self) -> None:
         """Free it; called once."""
-        ...
-
-
-class Context(Protocol):
-    """The model context of the steps; llama.cpp in production, a ledger in tests."""
-
-    context_tokens: int
-
-    @property
-    def copying(self) -> bool:
-        """Whether the next decode also copies cells, so that its time says nothing about its rows."""
-        ...
-
-    def decode(self, tokens: list[int], positions: list[int], numbers: list[int], outputs: list[bool]) -> int:
-        """Decode one batch of rows; return 0 on success, otherwise llama.cpp's code."""
-        ...
-
-    def decode_rows(self, rows: Any, start: int, number: int, *, output: bool) -> int:
-        """Decode rows of an image for one sequence from position `start` on."""
-        ...
-
-    def cut(self, number: int, start: int) -> None:
-        """Remove a sequence's cells from position `start` on."""
-        ...
-
-    def last_position(self, number: int) -> int:
-        """Return the last position in a sequence, -1 if it is empty."""
-        ...
-
-    def sample(self, sampler: Any, row: int) -> int:
-        """Return and accept the next token of an output row of the last decode."""
-        ...
-
-    def logits(self, row: int) -> Any:
-        """Return the logits of an output row, which the next decode overwrites."""
         ...
 
 

@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from car_engine.batching.cells import CellContext, CellMover
+from car_engine.batching.cells import CellMover
+from car_engine.batching.context import Context
 from car_engine.batching.prefix import WORTH_TOKENS, Prefix, SavedPrefix
 from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
@@ -29,7 +30,7 @@ class Storing:
 
     def __init__(
         self,
-        context: CellContext,
+        context: Context,
         table: SequenceTable,
         saved: SavedCells,
         cells: CellMover,
