@@ -140,10 +140,14 @@ def _is_protocol(node: ast.ClassDef) -> bool:
 
 
 def _members(node: ast.ClassDef) -> frozenset[str]:
-    """Return what a class defines: methods, annotated names, and what its constructor sets."""
+    """Return what a class defines: methods, names in its body, and what its constructor sets."""
     names = {each.name for each in node.body if isinstance(each, Function)}
     names |= {
-        each.target.id for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        name.id
+        for each in node.body
+        if isinstance(each, ast.Assign | ast.AnnAssign)
+        for name in ast.walk(each)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
     }
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self":
