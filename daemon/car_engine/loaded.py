@@ -20,9 +20,9 @@ from car_engine.llama.model import LlamaModel, ModelError
 from car_engine.llama.tokens import Vocabulary
 from car_engine.llama.vision import Pixels, Vision
 from car_engine.placed_model import PlacedModel
+from car_engine.prompt.decision_families import labels_of
 from car_engine.prompt.decisions import DecisionWay, way_of
 from car_engine.prompt.image_prompt import Counts
-from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate, InvalidTemplate
 from car_engine.runner.loop import ThreadCount
 from car_engine.sizing import DeclaredSize, size_of

@@ -25,8 +25,8 @@ from car_engine.llama.tokens import Vocabulary
 from car_engine.preparation import Preparation
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
+from car_engine.prompt.decision_families import labels_of
 from car_engine.prompt.decisions import DecisionPreparer, way_of
-from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.decide import DecideParams
 from tests.client.fake_daemon import FakeDaemon

@@ -1,5 +1,7 @@
 """The families of models that decide: how each is asked and how its labels are read, as data."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
@@ -59,3 +61,22 @@ OWN_WORDS = {
 }
 # Families whose answers are computed by heads on hidden states at markers, which the binding does not expose.
 NEED_HEADS = frozenset({"kev", "laya", "clef"})
+
+
+def labels_of(family: DecisionFamily, pieces: Sequence[bytes]) -> dict[str, list[int]]:
+    """Return the labels that a family can use, each with the tokens that the model may write for it.
+
+    `pieces` are the bytes of every token. A label counts with all of its tokens: with and without a space before it, if
+    the family has both, so that no model has to be tried first, and the numbers are the same in each of its engines.
+    """
+    texts = {form: label for label in family.labels for form in _forms(label, family)}
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for token, piece in enumerate(pieces):
+        if (label := texts.get(piece)) is not None:
+            found[label].append(token)
+    usable = [label for label in family.labels if label in found]
+    return {label: found[label] for label in usable[:MAX_OPTIONS]}
+
+
+def _forms(label: str, family: DecisionFamily) -> list[bytes]:
+    return [label.encode(), *([b" " + label.encode()] if family.spaced else [])]

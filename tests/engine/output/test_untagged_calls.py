@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_base.ipc.frames import Reading
-from car_engine.output.held_arguments import holds
 from car_engine.output.tool_calls import ToolCallReader
+from car_engine.output.untagged_call import holds
 from car_protocol.conversation import ToolCall
 from tests.engine.output.calls import call, in_order, push_all, reader
 from tests.engine.output.pieces import PLACES, cut, every

@@ -13,9 +13,8 @@ from car_base.ipc.refusal import Refusal
 from car_engine.preparation import Preparation
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
-from car_engine.prompt.decision_families import CHAT, OWN_WORDS
+from car_engine.prompt.decision_families import CHAT, OWN_WORDS, labels_of
 from car_engine.prompt.decisions import DecisionPreparer, way_of
-from car_engine.prompt.labels import labels_of
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.decide import Choice, DecisionPrompt, Level, Option, Predicate, Question, Score
 from tests.engine.prompt.fakes import FakeVocabulary

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from car_engine.prompt.rendering.chat_variables import switches
 from car_engine.prompt.rendering.environment import chat_environment, local_now
-from car_engine.prompt.rendering.reasoning_switches import switches
 from car_engine.prompt.rendering.template_reads import Reads, reads_of
 from car_protocol.conversation import ReasoningMode
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_engine.prompt.rendering.system_messages import folded, folded_late
+from car_engine.prompt.rendering.writer import folded, folded_late
 from car_protocol.conversation import Message, TextPart
 
 TURNS = st.lists(
