@@ -21,17 +21,15 @@ from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
 from car_engine.confinement import STACK_BYTES, limit_memory
-from car_engine.fingerprint import fingerprint_of
 from car_engine.images.ahead import AHEAD_BYTES, RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.images.encoder import Encode, Encoder
 from car_engine.images.image_file import ImageError
 from car_engine.images.piece_cache import CACHE_BYTES as PIECE_CACHE_BYTES
 from car_engine.llama.embedder import Embedder
-from car_engine.llama.label_readout import LabelReadout
 from car_engine.llama.library import finds_gpus, silence
 from car_engine.llama.model import Adapters, ModelError
-from car_engine.llama.sampler import Logprobs
+from car_engine.llama.sampler import LabelReadout, Logprobs
 from car_engine.llama.sampler_chains import SamplerChains
 from car_engine.llama.vision import Vision
 from car_engine.loaded import Allocated, LoadedModel
@@ -51,7 +49,7 @@ from car_engine.runner.parking import ParkingLot
 from car_engine.runner.running import DecodingAbilities, RunningRequests
 from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import CannotEmbed, Embed, Texts
-from car_engine.storage import open_store
+from car_engine.storage import fingerprint_of, open_store
 from car_engine.stored.cell_store import CellStore
 
 # Target time of a chunk without decoders; it bounds the delay of the next arrival or a cancel.

@@ -17,6 +17,6 @@ def start_child_server(descriptors: Sequence[int]) -> socket.socket:
 def _opened() -> tuple[Work, Callable[[], None]]:
     # Imported in the server: an engine needs no jinja2.
     from car_engine.confinement import confine_child
-    from car_engine.preparation import Preparation
+    from car_engine.prompt.rendering.renderer import Preparation
 
     return Preparation().answer, confine_child

@@ -1,4 +1,4 @@
-"""The store of one engine: its folder, and the digest of all that the values of its cells depend on."""
+"""The store of one engine, and the digests of all that the values of its cells and its answers depend on."""
 
 import hashlib
 import socket
@@ -19,6 +19,7 @@ from car_engine.sizing import layers_of
 from car_engine.stored.cell_folder import CellFolder
 from car_engine.stored.cell_store import CellStore
 from car_engine.stored.cell_writer import CellWriter
+from car_protocol import __version__
 
 
 class Maker(Struct, frozen=True):
@@ -84,3 +85,15 @@ def _maker(load: Load, loaded: LoadedModel) -> Maker:
         threads=loaded.size.threads,
         context_tokens=loaded.context.context_tokens,
     )
+
+
+# As many as tell the configurations of one machine apart.
+_DIGEST_BYTES = 6
+
+
+def fingerprint_of(load: Load) -> str:
+    """Return the fingerprint of a load; a file that is gone meanwhile counts for nothing."""
+    found = [identify(Path(path)) for path in files_of(load)]
+    files = [(each.size, each.digest) for each in found if each is not None]
+    made = (__version__, library_build(), files, list(load.adapters), load.device, load.packed, load.kv_type)
+    return "card-" + hashlib.blake2b(msgspec.msgpack.encode(made), digest_size=_DIGEST_BYTES).hexdigest()

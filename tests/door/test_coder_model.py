@@ -18,15 +18,14 @@ import pytest
 from car_base.ipc.codec import tokens_of
 from car_base.ipc.frames import PrepareDecision
 from car_engine.llama.context import LlamaContext
-from car_engine.llama.label_readout import LabelReadout
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sampler import Logits
+from car_engine.llama.sampler import LabelReadout, Logits
 from car_engine.llama.tokens import Vocabulary
-from car_engine.preparation import Preparation
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decision_families import labels_of
 from car_engine.prompt.decisions import DecisionPreparer, way_of
+from car_engine.prompt.rendering.renderer import Preparation
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.decide import DecideParams
 from tests.client.fake_daemon import FakeDaemon

@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec import structs
 
 from car_base.guide import PATH
-from car_engine.fingerprint import fingerprint_of
+from car_engine.storage import fingerprint_of
 from tests.engine.real_process import LOAD
 
 

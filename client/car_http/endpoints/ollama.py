@@ -1,22 +1,28 @@
-"""Ollama's endpoints."""
+"""Ollama's endpoints; to change models is an administrator's, as `carctl models` is."""
 
-from collections.abc import Callable
-from contextlib import suppress
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from car_client.errors import CardError
+from car_client.errors import CardError, DaemonUnavailable, RequestError
 from car_client.results import Capacity, Model, ModelDetails
+from car_http.answering import Gone
 from car_http.dialects.common import Caller, as_sent
-from car_http.dialects.job import Job
+from car_http.dialects.errors import encoded, ollama_error
+from car_http.dialects.job import NDJSON, Job
 from car_http.dialects.ollama import models, requests
-from car_http.dialects.ollama.changes import Named
+from car_http.dialects.ollama.changes import CopyRequest, CreateRequest, Left, Lines, Named, Streamed, read_create
 from car_http.dialects.ollama.writer import now
 from car_http.dialects.openai_embeddings import shortened
 from car_http.endpoints.context import DoorContext, Handler, answer_job, caller_of, embedded, named_as_sent
 from car_http.endpoints.models import changes_models, permit
 from car_http.exchange import Exchange
+from car_http.problems import Problem, problem_of
+from car_http.shelf import UnknownModel
 
 G = TypeVar("G", bound=requests.Generated)
 
@@ -116,3 +122,86 @@ async def show(door: DoorContext, exchange: Exchange, request: Named) -> None:
 async def root(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /`, by which clients check that there is a server."""
     await exchange.respond(b"card is running", kind="text/plain; charset=utf-8")
+
+
+_SUCCESS = {"status": "success"}
+
+
+async def pull(door: DoorContext, exchange: Exchange, request: Streamed) -> None:
+    """Answer `POST /api/pull` once the model is here; lines show how far it is."""
+    permit(exchange)
+    name = request.named
+    if await door.catalogue.find(name) is not None:
+        await _shown(door, exchange, lambda lines: None, request.stream)
+    else:
+        await _shown(door, exchange, partial(door.shelf.pull, name), request.stream)
+
+
+async def create(door: DoorContext, exchange: Exchange, request: CreateRequest) -> None:
+    """Answer `POST /api/create` with a model that has settings of its own beside the file of another one."""
+    permit(exchange)
+    name, source, own = request.named, request.from_ or "", read_create(request)
+    await _shown(door, exchange, partial(door.shelf.create, name, source, own), request.stream)
+
+
+async def copy(door: DoorContext, exchange: Exchange, request: CopyRequest) -> None:
+    """Answer `POST /api/copy`: the model has a further name."""
+    permit(exchange)
+    await _changed(door, exchange, partial(door.shelf.copy, request.source, request.destination))
+
+
+async def delete(door: DoorContext, exchange: Exchange, request: Named) -> None:
+    """Answer `DELETE /api/delete`."""
+    permit(exchange)
+    await _changed(door, exchange, partial(door.shelf.delete, request.named))
+
+
+async def _changed(door: DoorContext, exchange: Exchange, change: Callable[[], None]) -> None:
+    with _explained():
+        await asyncio.to_thread(change)
+    door.catalogue.forget()
+    await exchange.respond(b"")
+
+
+async def _shown(door: DoorContext, exchange: Exchange, change: Callable[[Lines], None], stream: bool | None) -> None:
+    """Answer with the lines of a change, which a thread makes; without a stream with its end alone."""
+    lines = Lines()
+    exchange.on_disconnect(lines.leave)
+    task = asyncio.create_task(asyncio.to_thread(change, lines))
+    try:
+        if stream is False:
+            with _explained():
+                await task
+            await exchange.respond(msgspec.json.encode(_SUCCESS))
+            return
+        await exchange.start(200, {"content-type": NDJSON, "cache-control": "no-store"})
+        try:
+            with _explained():
+                async for line in lines.until(task):
+                    await exchange.write(_line(line))
+            await exchange.write(_line(_SUCCESS))
+        except Problem as problem:
+            await exchange.write(encoded(ollama_error(problem)) + b"\n")
+        await exchange.end()
+    except Left:
+        raise Gone from None
+    finally:
+        lines.leave()  # a change whose client left, or whose door ends, goes no further
+        door.catalogue.forget()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise Problem in place of the errors of a change."""
+    try:
+        yield
+    except UnknownModel as error:
+        raise Problem(404, "model_not_found", str(error)) from error
+    except (DaemonUnavailable, RequestError) as error:
+        raise problem_of(error, {}) from error
+    except CardError as error:
+        raise Problem(400, "invalid_value", str(error)) from error
+
+
+def _line(shape: dict[str, str]) -> bytes:
+    return msgspec.json.encode(shape) + b"\n"

@@ -18,7 +18,6 @@ from car_http.dialects.ollama import requests as ollama_requests
 from car_http.dialects.responses import requests as responses
 from car_http.endpoints import anthropic, document, llama_server, models, ollama, openai, page, system
 from car_http.endpoints import decisions as deciding
-from car_http.endpoints import ollama_changes as changing
 from car_http.endpoints.context import Endpoint, Handler, R, generation
 from car_http.exchange import JSON
 
@@ -91,10 +90,10 @@ _OLLAMA = [
     _get("/api/tags", ollama.tags),
     _get("/api/ps", ollama.running),
     _post("/api/show", ollama_changes.Named, ollama.show),
-    _post("/api/pull", ollama_changes.Streamed, changing.pull, _LINES),
-    _post("/api/create", ollama_changes.CreateRequest, changing.create, _LINES),
-    _post("/api/copy", ollama_changes.CopyRequest, changing.copy),
-    Endpoint("DELETE", "/api/delete", changing.delete, ollama_changes.Named),
+    _post("/api/pull", ollama_changes.Streamed, ollama.pull, _LINES),
+    _post("/api/create", ollama_changes.CreateRequest, ollama.create, _LINES),
+    _post("/api/copy", ollama_changes.CopyRequest, ollama.copy),
+    Endpoint("DELETE", "/api/delete", ollama.delete, ollama_changes.Named),
     _post("/api/chat", ollama_requests.ChatRequest, ollama.answering(ollama_requests.read_chat), _LINES),
     _post(
         "/api/generate",

@@ -25,7 +25,7 @@ from car_daemon.lifecycle.model_events import Dependents, ModelEvents
 from car_daemon.lifecycle.pressure_watch import DevicePressure, PressureWatch
 from car_daemon.lifecycle.readiness import Notifier, Readiness, ServiceReport
 from car_daemon.lifecycle.reload import Reload
-from car_daemon.lifecycle.upkeep import CurveRenewal, OldCells
+from car_daemon.lifecycle.upkeep import CurveRenewal, OldCells, WeightsWatch
 from car_daemon.methods.admin import Administration
 from car_daemon.methods.dispatch import Dispatch
 from car_daemon.methods.inference import InferenceMethods
@@ -41,7 +41,6 @@ from car_daemon.models.memory_budget import MemoryBudget
 from car_daemon.models.memory_estimate import estimate_memory
 from car_daemon.models.model_files import ModelFiles
 from car_daemon.models.replica import Replica
-from car_daemon.models.weights_watch import WeightsWatch
 from car_daemon.people.identity import Identity
 from car_daemon.people.people import People
 from car_daemon.requests.answer import Responder

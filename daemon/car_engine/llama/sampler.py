@@ -233,3 +233,22 @@ class Sampler:
                 return likeliest
         few = None if self.shortlist is None else self.shortlist.of(logits)
         return None if few is None else self._candidates.choose(self.chain, logits, few)
+
+
+class LabelReadout:
+    """Reads the logits of a model's labels, which have at least one token each."""
+
+    def __init__(self, tokens: Sequence[Sequence[int]]) -> None:
+        self._tokens = [np.array(each, np.int64) for each in tokens]
+
+    def of(self, logits: Logits, count: int) -> list[float]:
+        """Return the logarithm of the weight of all tokens, then the logits of the first `count` labels."""
+        return [log_total(logits), *(_joint(logits[tokens]) for tokens in self._tokens[:count])]
+
+
+def _joint(logits: Logits) -> float:
+    """Return the logit of a label: its tokens together are as likely as one token of this logit."""
+    if len(logits) == 1:
+        return float(logits[0])
+    greatest = float(logits.max())
+    return greatest + math.log(math.fsum(math.exp(float(logit) - greatest) for logit in logits))

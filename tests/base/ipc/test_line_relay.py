@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from car_base.ipc.line_relay import LineRelay
+from car_base.ipc.spawning import LineRelay
 
 BURST, RATE = 16 * 1024, 256
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_base.host.files import FileIdentity, Weights
+from car_daemon.lifecycle.upkeep import Change, change_of
 from car_daemon.models.model_files import identify_files
 from car_daemon.models.settings import ModelSettings
-from car_daemon.models.weights_watch import Change, change_of
 
 
 def file(inode: int = 1, size: int = 9, modified: int = 5, digest: bytes = b"a") -> FileIdentity:

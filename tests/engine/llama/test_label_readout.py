@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from car_engine.llama.label_readout import LabelReadout
+from car_engine.llama.sampler import LabelReadout
 
 
 def test_the_labels_have_their_share_of_all_tokens() -> None:

@@ -20,9 +20,8 @@ from car_engine.batching.sequences import SequenceTable
 from car_engine.images.ahead import RowsAhead
 from car_engine.images.awaited_images import AwaitedImages
 from car_engine.llama.context import LlamaContext
-from car_engine.llama.label_readout import LabelReadout
 from car_engine.llama.model import LlamaModel
-from car_engine.llama.sampler import Logprobs
+from car_engine.llama.sampler import LabelReadout, Logprobs
 from car_engine.llama.tokens import Vocabulary
 from car_engine.runner.generation import AnswerTokens
 from car_engine.runner.loop import Command, Commands, EngineLoop, ThreadCount

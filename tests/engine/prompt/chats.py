@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from car_base.ipc.frames import Chat
-from car_engine.preparation import Preparation
 from car_engine.prompt.rendering.environment import local_now
+from car_engine.prompt.rendering.renderer import Preparation
 from car_engine.prompt.template import ChatTemplate
 from car_engine.prompt.vocabulary import PromptVocabulary
 from car_protocol.conversation import Function, FunctionCall, Message, Tool, ToolCall

@@ -10,11 +10,11 @@ from msgspec import structs
 from car_base.ipc.codec import tokens_of
 from car_base.ipc.frames import Prepared, PrepareDecision
 from car_base.ipc.refusal import Refusal
-from car_engine.preparation import Preparation
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decision_families import CHAT, OWN_WORDS, labels_of
 from car_engine.prompt.decisions import DecisionPreparer, way_of
+from car_engine.prompt.rendering.renderer import Preparation
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.decide import Choice, DecisionPrompt, Level, Option, Predicate, Question, Score
 from tests.engine.prompt.fakes import FakeVocabulary

@@ -11,8 +11,9 @@ import jinja2
 import msgspec
 from msgspec.structs import replace
 
+from car_base.host.event_log import named
 from car_base.ipc.frames import Chat
-from car_engine.child.frames import Declined, OpenTemplate, Render, Segments
+from car_engine.child.frames import Answer, Declined, Defect, Invalid, Job, Opened, OpenTemplate, Render, Segments
 from car_engine.prompt.rendering.environment import local_now
 from car_engine.prompt.rendering.writer import TemplateWriter
 from car_engine.prompt.special_token_escaper import SpecialTokenEscaper, new_secret
@@ -123,3 +124,35 @@ def _ending_in(chat: Chat, secret: str) -> Chat:
     """Return the chat with a secret after the text of its last message."""
     last = chat.messages[-1]
     return replace(chat, messages=[*chat.messages[:-1], replace(last, content=last.text + secret)])
+
+
+class Preparation:
+    """Answers jobs; a MemoryError is the child's end. `now` returns the local time."""
+
+    def __init__(self, now: Callable[[], datetime] = local_now) -> None:
+        self._now = now
+        self._renderers: dict[str, TemplateRenderer] = {}  # by the names of their templates
+
+    def answer(self, job: Job) -> Answer:
+        """Do one job."""
+        try:
+            match job:
+                case OpenTemplate():
+                    return self._open(job)
+                case Render():
+                    return self._renderers[job.template].render(job)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported with its place, as a fault of the request
+            return Defect(named(error))
+
+    def _open(self, job: OpenTemplate) -> Opened | Invalid:
+        try:
+            renderer = TemplateRenderer(job, self._now)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - Python's own compiler refuses what jinja accepts, and both recurse
+            return Invalid(template_fault(error))
+        renderer.try_out()
+        self._renderers[job.name] = renderer
+        return Opened(renderer.takes_tools, renderer.asking)
