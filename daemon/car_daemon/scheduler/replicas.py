@@ -1,11 +1,13 @@
 """The engines of one model, here and on other machines, their leases, and the choice of an engine for a request."""
 
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 
 from msgspec import Struct, field
 
 from car_base.host.devices import is_on
+from car_base.ipc.codec import TOKEN_BYTES
 from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_daemon.scheduler.request import Request, Session
 
@@ -96,7 +98,7 @@ class EngineOffer(Struct, frozen=True):
     model: str
     sequences: int
     device: str = "cpu"
-    context_tokens: int = 2**31
+    context_tokens: int = sys.maxsize
     rates: tuple[float, ...] = ()
     prompt_share: float = 1.0
     host: str | None = None
@@ -340,12 +342,11 @@ class Replicas:
                 self._freed(engine, engine.free - free)
 
 
-# Prompts are compared in blocks of 64 tokens of four bytes.
-_BLOCK_BYTES = 4 * 64
-# Blocks remembered for each engine and of all, sessions, and engines of a block; the least recently used are forgotten.
-_MOST_BLOCKS = 4096
-_MOST_BLOCKS_OF_ALL = 65_536  # 20 MiB
-_MOST_SESSIONS = 4096
+# Prompts are compared in blocks of 64 tokens.
+_BLOCK_BYTES = TOKEN_BYTES * 64
+# Blocks remembered of all engines; blocks of one, and sessions; engines of a block. The least recently used go.
+_MOST_BLOCKS = 65_536  # 20 MiB
+_MOST_KNOWN = 4096
 _MOST_HOLDERS = 8
 
 
@@ -388,7 +389,7 @@ class Router:
         # The first blocks of a prompt are those that others begin with too: they are forgotten last.
         for block in reversed(request.prompt.blocks):
             self._hold(block, engine)
-        while len(self._holders) > min(_MOST_BLOCKS * len(self._engines), _MOST_BLOCKS_OF_ALL):
+        while len(self._holders) > min(_MOST_KNOWN * len(self._engines), _MOST_BLOCKS):
             self._holders.popitem(last=False)
         session = request.spec.session
         return [] if session is None else self._settle((request.model, session), engine)
@@ -413,7 +414,7 @@ class Router:
             self.at_home[self._homes[session]] -= 1
         self._homes[session] = engine
         self._homes.move_to_end(session)
-        if len(self._homes) > _MOST_SESSIONS:
+        if len(self._homes) > _MOST_KNOWN:
             _, left = self._homes.popitem(last=False)
             self.at_home[left] -= 1
             changed.append(left)

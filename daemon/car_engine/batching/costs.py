@@ -3,13 +3,9 @@
 from bisect import bisect_right
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import chain
 
 # Powers of two and their halves: the sizes whose seconds are known, and the lengths of chunks.
-KNOTS: tuple[int, ...] = (
-    1,
-    *sorted(chain((2**power for power in range(1, 12)), (3 * 2**power for power in range(11)))),
-)
+KNOTS: tuple[int, ...] = (1, *(size for power in range(1, 12) for size in (2**power, 2**power + 2 ** (power - 1))))
 # From so many rows of one sequence on llama.cpp's attention computes in tiles: other code, with another price of depth.
 TILE = 64
 # The largest known size below, less the first row.

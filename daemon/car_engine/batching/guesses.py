@@ -54,8 +54,8 @@ class Odds:
 
 # Lengths of the occurrences that are searched: the last of the longer one, or else of the shorter.
 _LONG, _SHORT = 3, 2
-# The longest occurrence that is told apart.
-_LONGEST = 17
+# The longest occurrence that is told apart: one of the last kind.
+_LONGEST = _KINDS[-1] + 1
 # Tokens before the end that are searched: bounds the time of a search to some tens of microseconds.
 _WINDOW = 16_384
 _BYTES = array("i").itemsize
