@@ -12,14 +12,15 @@ from msgspec import Struct
 
 from car_base.host import defects
 from car_base.host.event_log import log
+from car_daemon.connections.call import RpcCall
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.connections.in_flight import RequestHandler, RequestsInFlight
+from car_daemon.connections.in_flight import RequestsInFlight
 from car_daemon.connections.inbound import InboundBuffer
 from car_daemon.connections.memory_share import ClientMemoryLimit, MemoryShare
 from car_daemon.connections.outbound import OutboundBuffer
 from car_daemon.people.identity import Identity
 from car_daemon.sockets.peer import Peer
-from car_protocol.envelope import Failure, Notification, decode_frame, encode_message
+from car_protocol.envelope import Call, Failure, Notification, decode_frame, encode_message
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
 
@@ -84,9 +85,13 @@ class Subscriptions:
 
 
 class ConnectionContext(Struct, frozen=True):
-    """The objects that all connections of a daemon use; `lost` is called with a connection that ended."""
+    """The objects that all connections of a daemon use; `lost` is called with a connection that ended.
 
-    handler: RequestHandler["Connection"]
+    `call` carries out a request, and `refused` counts a request that the connection itself refused.
+    """
+
+    call: Callable[["Connection", Call, RpcCall], None]
+    refused: Callable[["Connection", Call], None]
     limits: Limits
     fair_queue: FairQueue
     hangups: HangupWatcher
@@ -113,7 +118,8 @@ class Connection(asyncio.Protocol):
         )
         self._outbound = OutboundBuffer(self._limits, share)
         self.subscriptions = Subscriptions()
-        self.requests = RequestsInFlight(self, context.handler, self._limits.max_in_flight, self._outbound, share)
+        call, refused = partial(context.call, self), partial(context.refused, self)
+        self.requests = RequestsInFlight(call, refused, self._limits.max_in_flight, self._outbound, share)
         self._transport: asyncio.Transport | None = None  # None before it is made and once it is lost
         self._descriptor = -1
         self._paused = False  # whether reading waits for frames to be carried out

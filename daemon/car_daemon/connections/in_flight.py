@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Generic, Protocol, TypeVar
 
 from car_daemon.connections.call import RpcCall
 from car_daemon.connections.memory_share import Sharing
@@ -10,9 +9,11 @@ from car_daemon.connections.outbound import OutboundBuffer
 from car_daemon.people.identity import Identity
 from car_protocol.envelope import Batch, Call, Failure, Id, encode_message, join_batch
 from car_protocol.errors import RpcError
+from car_protocol.infer import CancelParams
 from car_protocol.methods import METHODS
+from car_protocol.params import decode_params
 
-C = TypeVar("C", contravariant=True)
+CANCEL = "$/cancelRequest"
 # Takes an encoded answer and the id in it.
 AddAnswer = Callable[[Id | None, bytes], None]
 
@@ -67,34 +68,28 @@ def refusal_in_batch(request: Call) -> Failure | None:
     return Failure(request.id, RpcError("invalid_request").as_object())
 
 
-class RequestHandler(Protocol[C]):
-    """Carries out the calls of all connections, which are of type `C`."""
-
-    def call(self, connection: C, request: Call, call: RpcCall) -> None:
-        """Carry out a request; `call` is ended now or later."""
-        ...
-
-    def notify(self, connection: C, notification: Call) -> None:
-        """Carry out a notification."""
-        ...
-
-    def waits(self, request: Call) -> bool:
-        """Return whether the request may be answered later than at once."""
-        ...
-
-    def refused(self, connection: C, request: Call) -> None:
-        """Count a request that the connection itself refused."""
-        ...
+def _waits(request: Call) -> bool:
+    """Return whether a request may be answered later than at once."""
+    method = METHODS.get(request.method)
+    return method is not None and method.waits
 
 
-class RequestsInFlight(Generic[C]):
-    """The unanswered requests of one connection, each with an id of its own; at most `most` requests may wait."""
+class RequestsInFlight:
+    """The unanswered requests of one connection, each with an id of its own; at most `most` requests may wait.
+
+    `carry_out` ends the call that it gets now or later; `count_refused` counts a request that is refused here.
+    """
 
     def __init__(
-        self, connection: C, handler: RequestHandler[C], most: int, outbound: OutboundBuffer, share: Sharing
+        self,
+        carry_out: Callable[[Call, RpcCall], None],
+        count_refused: Callable[[Call], None],
+        most: int,
+        outbound: OutboundBuffer,
+        share: Sharing,
     ) -> None:
-        self._connection = connection
-        self._handler = handler
+        self._carry_out = carry_out
+        self._count_refused = count_refused
         self._most = most
         self._outbound = outbound
         self._batches = Batches(self._send, share)
@@ -110,7 +105,7 @@ class RequestsInFlight(Generic[C]):
         if isinstance(frame, Batch):
             self._receive_batch(frame)
         elif frame.id is None:
-            self._handler.notify(self._connection, frame)
+            self._notified(frame)
         else:
             self._begin(frame, frame.id, None)
 
@@ -146,18 +141,27 @@ class RequestsInFlight(Generic[C]):
             if isinstance(entry, RpcError):
                 add(None, encode_message(Failure(None, entry.as_object())))
             elif entry.id is None:
-                self._handler.notify(self._connection, entry)
+                self._notified(entry)
             else:
                 self._begin(entry, entry.id, add)
+
+    def _notified(self, notification: Call) -> None:
+        """Carry out a cancellation; all other notifications, and unreadable params, are ignored."""
+        if notification.method == CANCEL:
+            try:
+                params = decode_params(CancelParams, notification.params)
+            except RpcError:
+                return
+            self.cancel(params.id)
 
     def _begin(self, request: Call, request_id: Id, add: AddAnswer | None) -> None:
         refusal = self._refusal(request, request_id, in_batch=add is not None)
         if refusal is None:
             call = RpcCall(request_id, len(request.params), partial(self._end, add), self._outbound)
             self._calls[request_id] = call
-            self._handler.call(self._connection, request, call)
+            self._carry_out(request, call)
         else:
-            self._handler.refused(self._connection, request)
+            self._count_refused(request)
             answer = encode_message(refusal)
             if add is None:
                 self._send(answer)
@@ -167,7 +171,7 @@ class RequestsInFlight(Generic[C]):
     def _refusal(self, request: Call, request_id: Id, *, in_batch: bool) -> Failure | None:
         if request_id in self._calls or request_id in self._batches.ids:
             return Failure(None, RpcError("invalid_request", id=request_id).as_object())
-        if len(self._calls) >= self._most and self._handler.waits(request):
+        if len(self._calls) >= self._most and _waits(request):
             return Failure(request_id, RpcError("limit", limit="max_in_flight", value=self._most).as_object())
         return refusal_in_batch(request) if in_batch else None
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Container, Iterator
 from itertools import count
 
 from car_base.host.event_log import log
+from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection, ConnectionContext, HangupWatcher
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.connections.in_flight import RequestHandler
 from car_daemon.connections.memory_share import ClientMemoryLimit
 from car_daemon.sockets.peer import Acceptor, Peer, peer_of
 from car_protocol.capacity import Capacity
-from car_protocol.envelope import Failure, encode_message
+from car_protocol.envelope import Call, Failure, encode_message
 from car_protocol.errors import RpcError
 from car_protocol.limits import Limits
 from car_protocol.methods import CAPACITY_CHANGED
@@ -79,7 +79,8 @@ class Server:
         self,
         limits: Limits,
         allow_uids: list[int],
-        handler: RequestHandler[Connection],
+        call: Callable[[Connection, Call, RpcCall], None],
+        refused: Callable[[Connection, Call], None],
         fair_queue: FairQueue,
         *,
         members: Container[int] = (),
@@ -91,7 +92,9 @@ class Server:
         self._on_change = on_change
         self._numbers = count(1)
         self._hangups = HangupWatcher()
-        self._context = ConnectionContext(handler, limits, fair_queue, self._hangups, ClientMemoryLimit(), self._forget)
+        self._context = ConnectionContext(
+            call, refused, limits, fair_queue, self._hangups, ClientMemoryLimit(), self._forget
+        )
         self._acceptor = Acceptor(self._admit)
         self._connections: dict[int, Connection] = {}  # by number
         self._starting: set[asyncio.Task[None]] = set()

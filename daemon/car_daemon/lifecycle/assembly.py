@@ -427,7 +427,8 @@ class Assembly:
         return Server(
             self._limits,
             self._config.allow_uids,
-            self.dispatch,
+            self.dispatch.call,
+            self.dispatch.refused,
             self._fair_queue,
             members=SocketGroup(clients.path) if isinstance(clients, ActivatedSocket) else (),
             read_peer=self._seams.read_peer,

@@ -13,7 +13,7 @@ from car_daemon.people.people import People
 from car_daemon.telemetry.logs import trace_facts
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
-from car_protocol.infer import CancelParams, InferParams
+from car_protocol.infer import InferParams
 from car_protocol.meta import trace_of
 from car_protocol.methods import METHODS
 from car_protocol.params import decode_params
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # A handler returns the result, or None where it ends the call later.
 Handler = Callable[["Connection", RpcCall, Any], Struct | dict[str, Any] | None]
-CANCEL = "$/cancelRequest"
 
 
 class Dispatch:
@@ -70,11 +69,6 @@ class Dispatch:
             defects.report("call.failed", error, method=request.method, **trace_facts(call.trace))
             call.error(RpcError("internal_error"))
 
-    def waits(self, request: Call) -> bool:
-        """Return whether the request may be answered later than at once."""
-        method = METHODS.get(request.method)
-        return method is not None and method.waits
-
     def refused(self, connection: "Connection", request: Call) -> None:
         """Count a request that was refused before its params were read."""
         self._refused(request, connection.user)
@@ -83,12 +77,3 @@ class Dispatch:
         method = METHODS.get(request.method)
         if method is not None and method.infers:
             self._count_refused(identity)
-
-    def notify(self, connection: "Connection", notification: Call) -> None:
-        """Carry out a notification: a cancellation; all others, and unreadable params, are ignored."""
-        if notification.method == CANCEL:
-            try:
-                params = decode_params(CancelParams, notification.params)
-            except RpcError:
-                return
-            connection.requests.cancel(params.id)

@@ -5,7 +5,8 @@ from functools import partial
 
 from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
-from car_daemon.methods.dispatch import CANCEL, Handler
+from car_daemon.connections.in_flight import CANCEL
+from car_daemon.methods.dispatch import Handler
 from car_daemon.models.entry import ModelPool
 from car_daemon.requests.answer import CallOrigin
 from car_daemon.requests.inference import Inference, with_defaults

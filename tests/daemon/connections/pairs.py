@@ -12,8 +12,8 @@ from msgspec import Struct
 from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection, ConnectionContext, HangupWatcher
 from car_daemon.connections.fair_queue import FairQueue
-from car_daemon.connections.in_flight import RequestHandler
 from car_daemon.connections.memory_share import ClientMemoryLimit
+from car_daemon.methods.dispatch import Dispatch
 from car_daemon.sockets.peer import peer_of
 from car_protocol.envelope import Call
 from car_protocol.errors import RpcError
@@ -37,7 +37,6 @@ class FakeHandler:
         self.waiting: list[RpcCall] = []
         self.one_waits = asyncio.Event()
         self.cancelled: list[str] = []
-        self.notified: list[str] = []
         self.before_each: Callable[[], None] = lambda: None
 
     def call(self, connection: Connection, request: Call, call: RpcCall) -> None:
@@ -51,12 +50,6 @@ class FakeHandler:
             self.waiting.append(call)
             self.one_waits.set()
             call.work = CallWork(lambda reason: self._cancel(call, reason))
-
-    def notify(self, connection: Connection, notification: Call) -> None:
-        self.notified.append(notification.method)
-
-    def waits(self, request: Call) -> bool:
-        return request.method == "wait"
 
     def refused(self, connection: Connection, request: Call) -> None:
         pass
@@ -102,13 +95,14 @@ class Connections:
     def __init__(
         self,
         limits: Limits | None = None,
-        handler: RequestHandler[Connection] | None = None,
+        handler: Dispatch | None = None,
         memory_limit: ClientMemoryLimit | None = None,
     ) -> None:
         self.handler = FakeHandler()
         self._hangups = HangupWatcher()
         self._context = ConnectionContext(
-            handler or self.handler,
+            (handler or self.handler).call,
+            (handler or self.handler).refused,
             limits or Limits(),
             FairQueue(),
             self._hangups,
@@ -146,7 +140,7 @@ class Connections:
 @asynccontextmanager
 async def connections(
     limits: Limits | None = None,
-    handler: RequestHandler[Connection] | None = None,
+    handler: Dispatch | None = None,
     memory_limit: ClientMemoryLimit | None = None,
 ) -> AsyncIterator[Connections]:
     """Yield connections; all must be forgotten at the end of the block."""

@@ -270,10 +270,10 @@ def test_with_64_requests_in_flight_immediate_answers_still_work(run: Run) -> No
     async def scenario() -> None:
         async with connections() as all_of_them:
             pair = await all_of_them.connect()
-            pair.writer.write(b"".join(request("wait", number) for number in range(64)))
+            pair.writer.write(b"".join(request("infer", number) for number in range(64)))
             pair.send("do", 64)
             assert await pair.receive() == {"jsonrpc": "2.0", "id": 64, "result": {"done": True}}
-            pair.send("wait", 65)
+            pair.send("infer", 65)
             assert (await pair.receive())["error"]["data"]["limit"] == "max_in_flight"
 
     run(scenario())
@@ -284,7 +284,7 @@ def test_the_65th_request_in_flight_is_refused_and_the_others_live(run: Run, cou
     async def scenario() -> None:
         async with connections() as all_of_them:
             pair = await all_of_them.connect()
-            pair.writer.write(b"".join(request("wait", number) for number in range(count)))
+            pair.writer.write(b"".join(request("infer", number) for number in range(count)))
             for number in range(64, count):
                 refused = await pair.receive()
                 assert (refused["id"], refused["error"]["data"]["limit"]) == (number, "max_in_flight")

@@ -14,7 +14,8 @@ import uvloop
 from car_base.host import defects
 from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
-from car_daemon.methods.dispatch import CANCEL, Dispatch
+from car_daemon.connections.in_flight import CANCEL
+from car_daemon.methods.dispatch import Dispatch
 from car_daemon.people.people import People
 from car_protocol.errors import RpcError
 from car_protocol.infer import CancelParams, Empty

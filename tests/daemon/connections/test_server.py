@@ -25,7 +25,15 @@ class Users:
         self._path = path
         self._uid = 0
         self._clients: list[socket.socket] = []
-        self.server = Server(limits, [11, 12, 13], FakeHandler(), FairQueue(), read_peer=lambda _: Peer(self._uid, 1))
+        handler = FakeHandler()
+        self.server = Server(
+            limits,
+            [11, 12, 13],
+            handler.call,
+            handler.refused,
+            FairQueue(),
+            read_peer=lambda _: Peer(self._uid, 1),
+        )
 
     async def refusal(self, uid: int) -> dict[str, Any] | None:
         """Connect a user; return the data of the refusal, None where the user is served."""
