@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from tools.trace.profile import Profile, profiled
 _TOKENS = 3
 _STREAMS = 3
 _WARM_UP = 3  # answers before the measured one: first calls import and build
+_TRIES = 5
 _TIMEOUT_S = 30.0
 
 
@@ -43,16 +44,28 @@ async def _daemon() -> tuple[Profile, Profile, Profile]:
         for _ in range(_WARM_UP):
             await client.stream()
             await client.capacity()
-        with profiled() as stream:
-            await client.stream()
-        token = await client.second_token()
-        with profiled() as capacity:
-            await client.capacity()
+        stream = await _least(client.stream)
+        token = min([await client.second_token() for _ in range(_TRIES)], key=_calls)
+        capacity = await _least(client.capacity)
         client.close()
         daemon.stop()
         await serving
         socket.close()
     return stream, token, capacity
+
+
+async def _least(act: Callable[[], Awaitable[None]]) -> Profile:
+    """Return the profile with the fewest calls of several: timers of the daemon fire in some of them."""
+    profiles = list[Profile]()
+    for _ in range(_TRIES):
+        with profiled() as profile:
+            await act()
+        profiles.append(profile)
+    return min(profiles, key=_calls)
+
+
+def _calls(profile: Profile) -> int:
+    return profile.calls
 
 
 class _Client:
