@@ -194,7 +194,7 @@ APPS: dict[str, LaunchApp] = {
         _none,
         lambda t: [f"codex -c model_provider=card -c model_context_window={t.context} -m {{model}}"],
         care="your default model stays",
-        tried="0.169: requests, errors",
+        tried="0.169: its requests, its reading of errors",
         tools=True,
     ),
     "claude": LaunchApp(
