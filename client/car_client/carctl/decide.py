@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from car_client.carctl.failure import WrongUse
-from car_client.carctl.request import nearest, read_text
+from car_client.carctl.request import read_text
 from car_client.carctl.terminal.text import is_terminal, one_line, shortened
 from car_client.carctl.view.json_output import json_text
 from car_client.client import Client
@@ -175,7 +175,8 @@ def _asked(condition: Condition, questions: list[Question]) -> int:
         return names.index(condition.name)
     near = [index for index, name in enumerate(names) if condition.name in re.findall(r"\w+", name)]
     if len(near) != 1:
-        raise WrongUse(f"--if: no question is named {condition.name!r}{nearest(condition.name, names)}")
+        named = ", ".join(filter(None, names)) or "none has a name: give NAME=TEXT"
+        raise WrongUse(f"--if: no question is named {condition.name!r}; the questions: {named}")
     return near[0]
 
 
@@ -190,7 +191,8 @@ def _state(options: Namespace) -> Any:
     try:
         text = read_text("-") if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
-        raise WrongUse(f"{file}: cannot be read as text ({type(error).__name__})") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise WrongUse(f"cannot read {file}: {why}") from error
     if not text:
         raise WrongUse("the state is empty: give it as an argument or with --file, or pipe it in")
     try:

@@ -21,7 +21,7 @@ _ADVICE = {
     "overloaded": "try again when the daemon is less busy",
     "deadline_exceeded": "give it a longer --timeout-ms",
     "draining": "try again with the next daemon",
-    "model_unavailable": "`carctl status` shows the models",
+    "model_unavailable": "`carctl models list` shows the models and what they can",
     "engine_lost": "try again",
     "context_exceeded": "shorten the prompt; `carctl doctor` has the contexts that fit",
     "quota": "an administrator raises it: carctl people limit",

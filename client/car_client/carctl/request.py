@@ -150,5 +150,5 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return `, did you mean NAME?` for the nearest name, empty without one."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(names), 1, 0.5)
+    near = get_close_matches(name, list(names), 1)
     return f", did you mean {near[0]!r}?" if near else ""

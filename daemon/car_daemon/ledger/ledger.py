@@ -114,7 +114,9 @@ class Ledger:
         """Return the rows of an identity, of all for None; all until now are in it. Raises RpcError for a date."""
         until = self._today if params.until is None else _day("until", params.until)
         since = max(1, until - DEFAULT_DAYS + 1) if params.since is None else _day("since", params.since)
-        query = UsageQuery(list(dict.fromkeys(params.by)), min(since, until), until, identity)
+        if since > until:
+            raise RpcError("invalid_params", param="since", why="give a day before `until`, which is today if absent")
+        query = UsageQuery(list(dict.fromkeys(params.by)), since, until, identity)
         lock = self._turns.setdefault(identity, asyncio.Lock())
         async with lock:
             if self.kept:

@@ -113,7 +113,7 @@ def test_an_option_may_contain_an_equals_sign(daemon: FakeDaemon) -> None:
         (("x", *QUESTIONS, "--if", "angry>70"), "between 0 and 1"),
         (("x", *QUESTIONS, "--if", ">"), "no condition"),
         (("x", *QUESTIONS, "--if", "a>1.2.3"), "no number"),
-        (("-f", "/nonexistent/state.json", *QUESTIONS), "cannot be read"),
+        (("-f", "/nonexistent/state.json", *QUESTIONS), "cannot read"),
     ],
 )
 def test_wrong_use_says_what_to_write(daemon: FakeDaemon, arguments: tuple[str, ...], words: str) -> None:

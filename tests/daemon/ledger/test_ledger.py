@@ -152,6 +152,12 @@ async def test_what_ends_after_the_last_person_was_removed_is_written(ledgers: C
     assert await total(ledger) == 7
 
 
+async def test_a_first_day_behind_the_last_is_refused(ledgers: Callable[[], Ledger]) -> None:
+    with pytest.raises(RpcError) as refused:
+        await ledgers().report(UsageParams(since="2026-01-02", until="2026-01-01"), None)
+    assert refused.value.data["param"] == "since"
+
+
 @pytest.mark.parametrize("name", ["since", "until"])
 async def test_a_day_that_is_none_is_refused_by_its_name(
     ledgers: Callable[[], Ledger], tmp_path: Path, name: str

@@ -23,9 +23,8 @@ from car_client.door.settings import (
     default_socket,
     is_host_name,
     load_settings,
-    read_address,
 )
-from car_protocol.sockets import Loopback
+from car_protocol.sockets import Loopback, read_port
 
 DEFAULT_PORT = 8321
 # Where the user of the machine's door has its keys.
@@ -55,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--lan",
         nargs="?",
         const=DEFAULT_NETWORK,
-        type=_network,
+        type=network_address,
         metavar="ADDRESS:PORT",
         help=f"serve other machines too, by TLS, with keys (default: the configured address, else {DEFAULT_NETWORK})",
     )
@@ -83,13 +82,13 @@ def port_number(text: str) -> int:
     raise ArgumentTypeError(f"{text[:10]!r} is not a port: give 1 to {_MOST_PORT}")
 
 
-def _network(text: str) -> TlsPort:
+def network_address(text: str) -> TlsPort:
+    """Parse the value of `--lan`; raises ArgumentTypeError."""
     try:
-        address = read_address(f"https://{text}")
+        port = read_port(text, f"give an address of this machine with a port, such as {DEFAULT_NETWORK}")
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
-    assert isinstance(address, TlsPort)
-    return address
+    return TlsPort(port.host, port.port)
 
 
 def _name(text: str) -> str:

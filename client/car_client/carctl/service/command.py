@@ -45,6 +45,8 @@ def run(_client: Client, options: Namespace) -> None:
     """Take a step with the service manager of this platform; raises ServiceError and WrongUse."""
     steps = Steps(dry_run=options.dry_run)
     manager = manager_of(steps, system=options.system, gpu=options.gpu)
+    if options.action == "install" and not options.dry_run and not isinstance(manager, Agent):
+        manager.require()
     if not isinstance(manager, SystemUnits):
         if options.people or options.lan is not None:
             raise WrongUse("--people is of the system service: sudo carctl --system service install --people")

@@ -26,6 +26,11 @@ class _Units:
         """Whether the units are there."""
         return (self._folder / SOCKET).is_file()
 
+    def require(self) -> None:
+        """Raise ServiceError if systemd does not answer, before anything is written."""
+        if not self._steps.succeeds("systemctl", *self._scope, "show-environment"):
+            raise ServiceError("systemd does not answer here, and nothing is installed: `carctl up` runs the daemon")
+
     def start(self) -> None:
         """Start the installed units."""
         self._systemctl("start", SOCKET, SERVICE)

@@ -2,20 +2,20 @@
 
 import os
 import pwd
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml
 from car_client.carctl.failure import WrongUse
-from car_client.carctl.http.command import DEFAULT_NETWORK, DOOR_HOME, changes, lan_lines
+from car_client.carctl.http.command import DEFAULT_NETWORK, DOOR_HOME, changes, lan_lines, network_address
 from car_client.carctl.http.machine import own_addresses
 from car_client.carctl.http.service import SERVICE, SOCKET
 from car_client.carctl.service import units
 from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.service.systemd import SERVICE as DAEMON
-from car_client.door.settings import CERTIFICATE_NAME, PRIVATE_KEY_NAME, Settings, TlsPort, load_settings, read_address
+from car_client.door.settings import CERTIFICATE_NAME, PRIVATE_KEY_NAME, Settings, load_settings
 
 USER = "card-http"
 _GROUP_READS = 0o640
@@ -49,7 +49,10 @@ class TeamDoor:
 
         `lan` is an address for other machines, empty for the usual one. Raises ServiceError and WrongUse.
         """
-        network = None if lan is None else _network(lan)
+        try:
+            network = None if lan is None else network_address(lan) if lan else DEFAULT_NETWORK
+        except ArgumentTypeError as error:
+            raise WrongUse(f"--lan: {error}") from error
         options = Namespace(lan=network, no_lan=False, port=None, name=names, certificate=None, private_key=None)
         command = installed_command("card-http", "http")
         self._steps.write(self._user, units.unit("sysusers.d/card-http.conf", command))
@@ -128,14 +131,3 @@ class TeamDoor:
             certificate.chmod(0o644)
             os.chown(private_key, os.geteuid(), self._find_user(USER).pw_gid)
             private_key.chmod(_GROUP_READS)
-
-
-def _network(text: str) -> TlsPort:
-    if not text:
-        return DEFAULT_NETWORK
-    try:
-        address = read_address(f"https://{text}")
-    except ValueError as error:
-        raise WrongUse(f"--lan: {error}") from error
-    assert isinstance(address, TlsPort)
-    return address

@@ -44,6 +44,12 @@ def files(folder: Path) -> set[str]:
 # The user's units.
 
 
+def test_without_systemd_nothing_is_installed(tmp_path: Path) -> None:
+    manager = UserUnits(Steps(Notes("systemctl --user show-environment")), tmp_path)
+    with pytest.raises(ServiceError, match="carctl up"):
+        manager.require()
+
+
 def test_install_writes_enables_and_starts_the_users_units_and_twice_changes_nothing(tmp_path: Path) -> None:
     notes = Notes()
     manager = UserUnits(Steps(notes), tmp_path)
