@@ -35,7 +35,7 @@ def embed(client: Client, options: Namespace) -> None:
 
 def add_tokenize_arguments(parser: ArgumentParser) -> None:
     """Declare the options of `tokenize`."""
-    parser.add_argument("text", metavar="TEXT", help="the text; - reads standard input to its last byte")
+    parser.add_argument("text", metavar="TEXT", help="the text; - reads standard input, with its last newline")
     parser.add_argument("--model", metavar="NAME", help="a model in place of the default one")
     parser.add_argument("--add-special", action="store_true", help="add the tokens that begin and end a text")
     parser.add_argument("--parse-special", action="store_true", help="read special tokens that are written in the text")

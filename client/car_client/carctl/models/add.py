@@ -44,7 +44,7 @@ def add_use_arguments(parser: ArgumentParser) -> None:
 
 
 def _add_config(parser: ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration (default: the usual one)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="the configuration (default: your card.toml)")
 
 
 def _name(text: str) -> str:
