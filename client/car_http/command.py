@@ -177,7 +177,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--adopted",
         metavar="ADDRESS",
-        help="listen on another server's loopback port alone, for its programs as they are: without a key",
+        help="serve another server's loopback port alone, without a key, so that its programs go on unchanged",
     )
     parser.add_argument("--socket", metavar="PATH", help="the daemon's socket (default: as carctl finds it)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="the TOML file (default: this user's card.toml)")
