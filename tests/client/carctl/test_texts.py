@@ -96,3 +96,9 @@ def test_a_daemon_without_metrics_is_older(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "metrics")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.endswith(b"; the daemon may be older than this command\n")
+
+
+def test_a_long_list_of_abilities_is_shown_whole(daemon: FakeDaemon) -> None:
+    abilities = ("chat", "embed", "rerank", "decide", "tools", "images", "audio", "thinking", "fill")
+    daemon.answers["models/list"] = {"models": [model(name="a-model-with-a-rather-long-name", can=abilities)]}
+    assert ", ".join(abilities) in shown(daemon, "models", "list")

@@ -75,10 +75,10 @@ def shortened(text: str, width: int) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows as lines of aligned columns, clipped to WIDTH."""
+    """Yield rows as lines of aligned columns, however long, because another program may read them."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        yield clipped("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        yield one_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def is_terminal(output: TextIO) -> bool:
