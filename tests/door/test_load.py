@@ -60,7 +60,8 @@ async def outcome(client: Any, number: int) -> str:
 
 async def crowd(door: DoorProcess, retries: int) -> list[str]:
     """Return the outcomes of many requests at once."""
-    async with openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key=door.key, max_retries=retries) as client:
+    access = {"base_url": f"{door.url}/v1", "api_key": door.key}
+    async with openai.AsyncOpenAI(**access, max_retries=retries, timeout=HANG_S) as client:
         return list(await asyncio.gather(*(outcome(client, number) for number in range(CROWD))))
 
 

@@ -1,5 +1,6 @@
 """Answers: the right text, whole, in order, and of the requested length."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -152,9 +153,14 @@ def test_a_conversation_with_history_and_a_system_message_is_answered(client: Ra
 
 
 @pytest.mark.slow
-def test_a_prompt_of_almost_the_whole_context_is_served_and_a_whole_one_refused(client: RawClient) -> None:
-    client.result("infer", {"prompt": "Hi", "max_tokens": 1})  # the model is loaded once this is answered
-    context = client.result("inference/capacity")["context_tokens"]
+def test_a_prompt_of_almost_the_whole_context_is_served_and_a_whole_one_refused(start: Callable[..., Daemon]) -> None:
+    with start("--context-tokens", "512").ready().connect() as client:
+        almost_all_and_all(client, 512)
+
+
+def almost_all_and_all(client: RawClient, context: int) -> None:
+    """Send a prompt with room for two tokens in a context, and a prompt with none."""
+    assert client.result("inference/capacity")["context_tokens"] == context
     fits = {"tokens": [300] * (context - 2), "max_tokens": 2, "ignore_eos": True}
     assert client.result("infer", fits)["usage"]["completion_tokens"] == 2
     cut = client.result("infer", {**fits, "max_tokens": 3})

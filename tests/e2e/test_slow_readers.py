@@ -7,8 +7,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -154,18 +154,25 @@ def test_a_stream_that_is_not_read_for_ten_seconds_ends_with_an_error_and_frees_
         assert slow.result("infer", {"prompt": "Hi", "max_tokens": 1})
 
 
-async def test_the_time_that_a_slow_reader_has_is_a_limit_of_the_daemon(folder: Path) -> None:
-    config = load_config(Flags(socket=str(folder / "card.sock"), capacity=1), {"XDG_CACHE_HOME": str(folder)})
-    config = structs.replace(config, limits=structs.replace(config.limits, slow_reader_ms=200))
+@asynccontextmanager
+async def patient(folder: Path, capacity: int, slow_reader_ms: int) -> AsyncIterator[Path]:
+    """Run a daemon in this process whose streams wait so long for their readers; yield its socket."""
+    config = load_config(Flags(socket=str(folder / "card.sock"), capacity=capacity), {"XDG_CACHE_HOME": str(folder)})
+    config = structs.replace(config, limits=structs.replace(config.limits, slow_reader_ms=slow_reader_ms))
     own_socket = OwnSocket(config.socket)
     daemon = DaemonHere(config, Sockets(own_socket))
     running = asyncio.create_task(daemon.run())
-    error = await asyncio.to_thread(unread_until_it_ends, config.socket)
-    assert (error["code"], error["data"]["reason"]) == (1007, "slow_reader")
+    yield config.socket
     daemon.stop()
     await running
     assert daemon.failure is None
     own_socket.close()
+
+
+async def test_the_time_that_a_slow_reader_has_is_a_limit_of_the_daemon(folder: Path) -> None:
+    async with patient(folder, 1, 200) as socket:
+        error = await asyncio.to_thread(unread_until_it_ends, socket)
+    assert (error["code"], error["data"]["reason"]) == (1007, "slow_reader")
 
 
 def unread_until_it_ends(path: Path) -> Json:
@@ -179,9 +186,14 @@ def unread_until_it_ends(path: Path) -> Json:
         return error
 
 
-def test_a_large_answer_that_waits_to_be_read_costs_no_stream_of_the_same_client_its_life(start: Start) -> None:
-    daemon = start("--capacity", "2").ready()
-    with daemon.connect() as slow, daemon.connect() as other:
+async def test_a_large_answer_that_waits_to_be_read_costs_no_stream_of_the_same_client_its_life(folder: Path) -> None:
+    async with patient(folder, 2, round(PATIENCE_S * 1000)) as socket:
+        await asyncio.to_thread(read_beside_a_large_answer, socket)
+
+
+def read_beside_a_large_answer(path: Path) -> None:
+    """Read an answer and a stream of one client once the answer is there and the stream waits; both are whole."""
+    with RawClient(path) as slow, RawClient(path) as other:
         answer = slow.send("infer", wide())
         stream = slow.send("infer_stream", wide())
         until(other, parked=1)
