@@ -15,7 +15,7 @@ from car_protocol.meta import note
 
 _NAMES = {**NAMES, "logprobs": ("n_probs",), "tokens": ("prompt",)}
 _REFUSED = {
-    "post_sampling_probs": "probabilities are those of the model, before any sampler: leave it out",
+    "post_sampling_probs": "probabilities here are the model's own, before any sampler: leave it out",
     "image_data": "send images to /v1/chat/completions, as parts of a message",
 }
 # Members that no client of OpenAI's sends.

@@ -51,7 +51,7 @@ class WeightsWatch:
         self._manager = manager
         self._identify = identify
         self._period_s = period_s
-        self._replaced: dict[str, Weights] = {}  # by model: files that were found in place of the loaded ones
+        self._replaced: dict[str, Weights] = {}  # by model: the files at the last look
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

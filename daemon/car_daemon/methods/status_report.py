@@ -4,7 +4,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
-from itertools import islice
 from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
@@ -23,7 +22,6 @@ from car_daemon.models.replica import Replica
 from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import PendingAnswer
 from car_daemon.requests.inference import Inference
-from car_daemon.scheduler.lane import LOOKED_AT
 from car_daemon.scheduler.request import QUEUED, Request, State
 from car_protocol import PROTOCOL, __version__
 from car_protocol.envelope import Notification, encode_message
@@ -224,11 +222,7 @@ class StatusReport:
         """Return the positions, by key, of the first requests in the queue of each model."""
         waiting = self._scheduler.waiting
         targets = {request.target for request in waiting.requests.values()}
-        return {
-            request.key: position
-            for target in targets
-            for position, request in enumerate(islice(waiting.order(target), LOOKED_AT))
-        }
+        return {request.key: position for target in targets for position, request in waiting.positions(target)}
 
     def _model_status(self, entry: ModelEntry, running: list[PendingAnswer], *, admin: bool) -> ModelStatus:
         engines = [self._engine(each, running) for each in entry.replicas if each.engine is not None]

@@ -273,6 +273,10 @@ class WaitingRequests:
         for rank in sorted(set(RANKS.values())):
             yield from (self.requests[key] for key in lane.order(Kind(rank, target)))
 
+    def positions(self, target: LaneTarget) -> Iterator[tuple[int, Request]]:
+        """Yield the first 64 requests of a target with their positions in that order; 0 is next."""
+        return enumerate(islice(self.order(target), LOOKED_AT))
+
     def aged(self, request: Request, now: float) -> bool:
         """Return True if a request has waited long enough to rank as latency_critical."""
         return now - request.waits_since >= self.age_after

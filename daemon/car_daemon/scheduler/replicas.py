@@ -344,9 +344,10 @@ class Replicas:
 
 # Prompts are compared in blocks of 64 tokens.
 _BLOCK_BYTES = TOKEN_BYTES * 64
-# Blocks remembered of all engines; blocks of one, and sessions; engines of a block. The least recently used go.
-_MOST_BLOCKS = 65_536  # 20 MiB
-_MOST_KNOWN = 4096
+# Blocks remembered for each engine and of all, sessions, and engines of a block; the least recently used are forgotten.
+_MOST_BLOCKS = 4096
+_MOST_BLOCKS_OF_ALL = 65_536  # 20 MiB
+_MOST_SESSIONS = 4096
 _MOST_HOLDERS = 8
 
 
@@ -389,7 +390,7 @@ class Router:
         # The first blocks of a prompt are those that others begin with too: they are forgotten last.
         for block in reversed(request.prompt.blocks):
             self._hold(block, engine)
-        while len(self._holders) > min(_MOST_KNOWN * len(self._engines), _MOST_BLOCKS):
+        while len(self._holders) > min(_MOST_BLOCKS * len(self._engines), _MOST_BLOCKS_OF_ALL):
             self._holders.popitem(last=False)
         session = request.spec.session
         return [] if session is None else self._settle((request.model, session), engine)
@@ -414,7 +415,7 @@ class Router:
             self.at_home[self._homes[session]] -= 1
         self._homes[session] = engine
         self._homes.move_to_end(session)
-        if len(self._homes) > _MOST_KNOWN:
+        if len(self._homes) > _MOST_SESSIONS:
             _, left = self._homes.popitem(last=False)
             self.at_home[left] -= 1
             changed.append(left)

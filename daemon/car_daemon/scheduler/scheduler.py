@@ -1,13 +1,11 @@
 """The scheduler: events in, actions out; after every event leases, parkings and positions."""
 
 from collections.abc import Collection, Iterator
-from itertools import islice
 from typing import Any
 
 from car_daemon.scheduler.admission import Admission, Recovery
 from car_daemon.scheduler.backlog import Backlog, QueueBounds
 from car_daemon.scheduler.gate import Gate
-from car_daemon.scheduler.lane import LOOKED_AT
 from car_daemon.scheduler.order import WaitingRequests
 from car_daemon.scheduler.replicas import EngineOffer
 from car_daemon.scheduler.request import (
@@ -54,7 +52,7 @@ class Positions:
         waiting = self._waiting
         for target in waiting.touched if waiting.watchers else ():
             if waiting.watchers[target]:
-                for position, request in enumerate(islice(waiting.order(target), LOOKED_AT)):
+                for position, request in waiting.positions(target):
                     yield from self._report(request, position)
         for request in waiting.newcomers if waiting.watchers else ():
             if request.position is None and request in waiting:

@@ -7,7 +7,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
-from car_engine.batching.costs import TILE
 from car_engine.batching.guesses import PromptLookup
 from car_engine.batching.prefix import Prefix
 from car_engine.batching.reuse.read_prompts import ReadPrompt
@@ -195,7 +194,7 @@ class PromptImages:
 
 
 # Prompt tokens that are computed together. More pause the answers of others for longer; fewer cost more time a token.
-GRID_TOKENS = TILE
+GRID_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)

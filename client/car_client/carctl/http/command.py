@@ -9,7 +9,7 @@ from msgspec import structs
 
 from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml, config_path
 from car_client.carctl.failure import Reported, WrongUse
-from car_client.carctl.http.machine import EVERYWHERE, own_addresses, own_names, reached_by
+from car_client.carctl.http.machine import EVERYWHERE, own_addresses, own_names
 from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import Steps
@@ -29,7 +29,7 @@ from car_protocol.sockets import Loopback, read_port
 DEFAULT_PORT = 8321
 # Where the user of the machine's door has its keys.
 DOOR_HOME = Path("/var/lib/card-http")
-INSTALLS_FOR_PEOPLE = "sudo carctl --system service install --people installs it"
+_INSTALLS_FOR_PEOPLE = "sudo carctl --system service install --people installs it"
 _NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
 DEFAULT_NETWORK = TlsPort("0.0.0.0", 8322)  # noqa: S104 - what --lan is for
 _MOST_PORT = 65_535
@@ -108,7 +108,7 @@ def _status(options: Namespace) -> None:
     print("keys: see carctl --system people list" if options.system else f"keys: {_names(settings)}")
     if not all(well for _, well, _ in states):
         how = "carctl http enable installs the service; card-http runs the door by hand"
-        print(INSTALLS_FOR_PEOPLE if options.system else how)
+        print(_INSTALLS_FOR_PEOPLE if options.system else how)
         raise Reported("an address does not answer")
 
 
@@ -118,7 +118,7 @@ def system_settings() -> Settings:
         settings = load_settings(config=SYSTEM_CONFIG, env={"XDG_CONFIG_HOME": str(DOOR_HOME)})
         if ports := (*settings.ports, *settings.network):
             return structs.replace(settings, addresses=ports)
-    raise WrongUse(f"the machine's service has no door: {INSTALLS_FOR_PEOPLE}")
+    raise WrongUse(f"the machine's service has no door: {_INSTALLS_FOR_PEOPLE}")
 
 
 def _names(settings: Settings) -> str:
@@ -167,7 +167,7 @@ def changes(before: Settings, options: Namespace) -> dict[str, str | list[str]]:
     ports = (Loopback("127.0.0.1", options.port or DEFAULT_PORT),) if options.port or not before.ports else before.ports
     # The usual Unix socket needs no mention.
     paths = [f"unix:{each}" for each in before.addresses if isinstance(each, Path) and each != default_socket()]
-    taken = {each.port for each in ports if each.port}
+    taken = {each.port for each in ports}
     if clash := next((each for each in network if each.port in taken and each.host in EVERYWHERE), None):
         raise WrongUse(f"port {clash.port} is the port of this machine's own apps: give --lan {clash.host}:ANOTHER")
     values: dict[str, str | list[str]] = {}
@@ -219,7 +219,7 @@ def _certify(settings: Settings) -> bool:
 def lan_lines(settings: Settings) -> Iterator[str]:
     """Yield what people at other machines need: addresses, the fingerprint, and lines for curl, Python and Node."""
     address = settings.network[0]
-    own = [address.host] if address.host not in EVERYWHERE else list(reached_by(address.host)) or ["127.0.0.1"]
+    own = [address.host] if address.host not in EVERYWHERE else list(own_addresses(address.host)) or ["127.0.0.1"]
     urls = [TlsPort(each, address.port).url for each in [*own, *sorted(settings.hosts)]]
     file = quote(str(settings.certificate))
     yield f"\nOther machines reach the door by {', '.join(urls)}."

@@ -1,7 +1,7 @@
 """This machine as others of its network find it: names and addresses."""
 
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 # Addresses of documentation: the system looks up its own address towards a network, and sends nothing.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -15,18 +15,11 @@ def own_names() -> list[str]:
     return [name, f"{name}.local"]
 
 
-def own_addresses() -> Iterator[str]:
-    """Yield the addresses of this machine towards the network."""
-    yield from _towards(_ELSEWHERE)
-
-
-def reached_by(everywhere: str) -> Iterator[str]:
-    """Yield the addresses at which others reach a port of 0.0.0.0, which is IPv4 alone, or of ::, which is both."""
-    yield from _towards(_ELSEWHERE[:1] if everywhere == "0.0.0.0" else _ELSEWHERE)  # noqa: S104 - compared
-
-
-def _towards(places: Iterable[tuple[socket.AddressFamily, str]]) -> Iterator[str]:
-    for family, place in places:
+def own_addresses(everywhere: str = "::") -> Iterator[str]:
+    """Yield this machine's addresses towards the network that a port of `everywhere` has: 0.0.0.0 is IPv4 alone."""
+    for family, place in _ELSEWHERE:
+        if family == socket.AF_INET6 and everywhere != "::":
+            continue
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             try:
                 probe.connect((place, 9))

@@ -27,7 +27,8 @@ def run(_client: Client, options: Namespace) -> None:
     The link to the machine's door has no key: people sign in there, each with their own.
     """
     if options.system:
-        print(f"{(system_settings().network or system_settings().ports)[0].url}/")
+        machine = system_settings()
+        print(f"{(machine.network or machine.ports)[0].url}/")
         return
     settings = load_settings()
     link = link_of(settings)

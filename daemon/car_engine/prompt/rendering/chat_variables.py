@@ -11,7 +11,7 @@ from car_base.ipc.frames import Chat
 from car_engine.prompt.rendering.template_reads import Reads
 from car_protocol.conversation import Message, ReasoningMode, Tool, ToolCall, check_depth
 
-# Values by variable, of which the first that changes what the template renders counts; texts are words of the template.
+# Values by variable. The first value that changes what the template renders counts. A text is a word of the template.
 _ON: dict[str, tuple[Any, ...]] = {
     "enable_thinking": (True,),
     "thinking": (True,),
