@@ -32,26 +32,31 @@ def others() -> list[App]:
     return [App(name, works(60, 300, 50, 0.5), thinks(2.0), uid=uid) for name, uid in (("bob", BOB), ("carl", CARL))]
 
 
-def chats(*flood: App) -> tuple[float, float]:
-    """Return the 95th percentiles of the others' waits for a sequence and for the first token, of the worse of both."""
+def chats(*flood: App) -> tuple[float, float, float]:
+    """Return the worse 95th percentile of the others' waits for a sequence, for the first token and for the end."""
     apps = others()
     House([*apps, *flood], 1).run(SECONDS)
     assert all(len(app.leases) > 5 for app in apps)
-    return max(spread(app.leases).p95 for app in apps), max(spread(app.first).p95 for app in apps)
+    lease, first, end = (
+        max(spread(seconds).p95 for seconds in each)
+        for each in zip(*((app.leases, app.first, app.ends) for app in apps), strict=True)
+    )
+    return lease, first, end
 
 
 @pytest.fixture(scope="module")
-def alone() -> tuple[float, float]:
+def alone() -> tuple[float, float, float]:
     """The same without a flood."""
     return chats()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_others_wait_twice_as_long_as_alone_and_one_release(alone: tuple[float, float], way: str) -> None:
-    lease, first = chats(WAYS[way]())
+def test_the_others_wait_twice_as_long_as_alone_and_one_release(alone: tuple[float, float, float], way: str) -> None:
+    lease, first, end = chats(WAYS[way]())
     assert lease <= 2 * alone[0] + RELEASE_S
     # Beside prompts that are being read a prompt has its share of each step, and is read more slowly.
     assert first <= 2 * alone[1] + RELEASE_S * (2 if way in ("long prompts", "decisions") else 1)
+    assert end <= 2 * alone[2] + RELEASE_S
 
 
 def test_people_with_work_without_end_get_the_same_and_by_their_weights() -> None:

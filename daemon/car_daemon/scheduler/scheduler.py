@@ -67,10 +67,11 @@ class Positions:
 class Allocator:
     """Gives free sequences to waiters after every event."""
 
-    def __init__(self, shared: SharedState, admission: Admission) -> None:
+    def __init__(self, shared: SharedState, admission: Admission, yielding: Yielding) -> None:
         self._shared = shared
         self._positions = Positions(shared.waiting, shared.rate, shared.gate)
         self._admission = admission
+        self._yielding = yielding
 
     def allocate(self, now: float, prepared: Request | None = None) -> list[Action]:
         """Lease free sequences, let in requests held back, park for urgent waiters, report positions.
@@ -82,13 +83,14 @@ class Allocator:
         if prepared is not None:
             engine = waiting.lease_at_once(prepared, shared.gate)
             if engine is not None:
-                actions.append(self._start(prepared, engine, now))
+                actions += self._start(prepared, engine, now)
             else:
                 shared.table.assign(prepared, None)
                 waiting.add(prepared, now)
         handed = shared.parkings.handed
         if waiting.requests:
-            actions += [self._start(*lease, now) for lease in waiting.leases(shared.gate, now, handed)]
+            for request, engine in waiting.leases(shared.gate, now, handed):
+                actions += self._start(request, engine, now)
         handed.clear()
         if shared.backlog.held_back:
             actions += self._admission.let_in(now)
@@ -106,11 +108,11 @@ class Allocator:
         look = self._shared.parkings.next_look
         return look is not None and look <= now
 
-    def _start(self, request: Request, engine: int, now: float) -> Action:
+    def _start(self, request: Request, engine: int, now: float) -> list[Action]:
         """Run or resume a request by its lease; one whose images another engine has encoded is prepared there first."""
         shared = self._shared
         if request.images_at not in (None, engine) and request.state is State.WAITING and not request.images_moved:
-            return self._move(request, engine)
+            return [self._move(request, engine)]
         parked = request.state is State.PARKED
         shared.backlog.leave(request)
         request.move(State.RUNNING)
@@ -126,9 +128,9 @@ class Allocator:
             why = f"{aged}waited {now - request.waits_since:.3f} s, {len(shared.waiting.requests)} still wait{passed}"
             shared.decisions.sink("resume" if parked else "lease", request, why)
         if parked:
-            return SendResume(request.key, engine)
+            return [SendResume(request.key, engine), *self._yielding.begin(request, engine)]
         request.prompt_share = shared.gate.prompt_share(engine)
-        return SendRun(request, engine)
+        return [SendRun(request, engine), *self._yielding.begin(request, engine)]
 
     def _move(self, request: Request, engine: int) -> Action:
         """Return a lease, which would wait for the projector, until the engine has encoded the request's images.
@@ -175,9 +177,9 @@ class Scheduler:
         self.waiting = shared.waiting
         self.set_weights(weights or {})
         self._admission = Admission(shared)
-        self._allocator = Allocator(shared, self._admission)
-        self._recovery = Recovery(shared, self._admission)
         self.yielding = Yielding(gate, self.table, self.charging, self.decisions)
+        self._allocator = Allocator(shared, self._admission, self.yielding)
+        self._recovery = Recovery(shared, self._admission)
 
     def __repr__(self) -> str:
         return f"<Scheduler {self._shared!r}>"

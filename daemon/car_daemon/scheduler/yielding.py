@@ -18,6 +18,9 @@ class Yielding:
     a prompt yields to an answer in its first turn, if the account of the answer is a turn or more behind its own, at
     the first level at which the two differ, and its class is not lower. The answer brings its account closer with each
     token, so a prompt waits until others had what its account had, and no longer.
+
+    A step may read a prompt whole, so a prompt yields to other users from its lease on. To apps of its own user it
+    yields once a step has left a rest of it: the rows that it leaves empty would cost that user's own work.
     """
 
     def __init__(self, gate: Gate, table: RequestTable, charging: Charging, decisions: Decisions) -> None:
@@ -35,13 +38,26 @@ class Yielding:
         """Note that the step of an engine reads a prompt."""
         self._reads.add(engine)
 
+    def begin(self, prompt: Request, engine: int) -> list[Action]:
+        """Return the change when a request gets a lease: none if its prompt is read, or if it has the engine alone."""
+        if prompt.produced or self._gate.in_use == 1:
+            return []
+        _, answers = self._at_work(engine)
+        if not answers or not _yielding([prompt], answers, levels=1):
+            return []
+        told = self._told.get(engine, _NONE)
+        return self._tell(engine, told, told | {prompt.key})
+
     def plan(self, engine: int) -> list[Action]:
         """Return the change after a step of an engine."""
         told = self._told.pop(engine, _NONE)
         if not told and engine not in self._reads:
             return []  # answers alone yield to nobody
         self._reads.discard(engine)
-        yielding = self._now(engine)
+        return self._tell(engine, told, _yielding(*self._at_work(engine)))
+
+    def _tell(self, engine: int, told: frozenset[int], yielding: frozenset[int]) -> list[Action]:
+        """Return the change for an engine that was told other prompts."""
         if yielding:
             self._told[engine] = yielding
         if yielding == told:
@@ -51,7 +67,8 @@ class Yielding:
                 self._decisions.sink("yield", self._table.requests[key], "short answers of accounts behind it")
         return [SendYield(sorted(yielding), engine)]
 
-    def _now(self, engine: int) -> frozenset[int]:
+    def _at_work(self, engine: int) -> tuple[list[Request], list[Request]]:
+        """Return the running requests of an engine: those without a token, and those in their first turn."""
         prompts, answers = list[Request](), list[Request]()
         for key in self._gate.leased_keys(engine):
             request = self._table.requests.get(key)
@@ -61,10 +78,9 @@ class Yielding:
                 prompts.append(request)
             elif request.produced < TURN:
                 answers.append(request)
-        if not prompts or not answers:
-            return _NONE
-        self._charging.settle()
-        return frozenset(request.key for request in _yielding(prompts, answers))
+        if prompts and answers:
+            self._charging.settle()
+        return prompts, answers
 
     def lost(self, engine: int) -> None:
         """Forget an engine."""
@@ -72,25 +88,28 @@ class Yielding:
         self._reads.discard(engine)
 
 
-def _yielding(prompts: Iterable[Request], answers: Iterable[Request]) -> list[Request]:
-    """Return the prompts whose account is a turn ahead of that of an answer of its class, or of a more urgent one."""
+def _yielding(prompts: Iterable[Request], answers: Iterable[Request], levels: int | None = None) -> frozenset[int]:
+    """Return the keys of the prompts whose account is a turn ahead of that of an answer of no lower class.
+
+    Of the accounts of both so many levels count, from the users on, or all.
+    """
     # By level, the accounts whose answers are written, each with its most urgent rank.
     writing: defaultdict[Account | None, dict[Account, int]] = defaultdict(dict)
     for answer in answers:
-        for account in _chain(answer):
+        for account in _chain(answer)[:levels]:
             level = writing[account.parent]
             level[account] = min(answer.parking.rank, level.get(account, answer.parking.rank))
 
     def yields(prompt: Request) -> bool:
         return any(
             account.time - sibling.time >= TURN and rank <= prompt.parking.rank
-            for account in _chain(prompt)
+            for account in _chain(prompt)[:levels]
             if account.parent in writing
             for sibling, rank in writing[account.parent].items()
             if sibling is not account
         )
 
-    return [prompt for prompt in prompts if yields(prompt)]
+    return frozenset(prompt.key for prompt in prompts if yields(prompt))
 
 
 def _chain(request: Request) -> list[Account]:

@@ -261,6 +261,11 @@ class SequenceTable:
         return False
 
     @property
+    def writes(self) -> bool:
+        """Whether an answer is being written."""
+        return any(sequence.phase is Phase.DECODE for sequence in self.sequences)
+
+    @property
     def reproducing(self) -> bool:
         """Whether a request has to be reproducible."""
         # A plain loop, because it runs every step.

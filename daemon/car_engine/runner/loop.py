@@ -237,7 +237,7 @@ class EngineLoop:
             self._texts.yield_to(self._step_s)
             self.progress.step_started = None
         if self._texts.busy and (self._texts.due or not self._table.busy):
-            updates += self._texts.step()
+            updates += self._texts.step(writes=self._table.writes)
             self._phases.end("embed")
         if updates:
             cache = self._running.cache
@@ -273,6 +273,7 @@ class EngineLoop:
         match command:
             case Yield(keys):
                 self._running.let_yield(keys)
+                self._texts.let_yield(keys)
             case SetThreads(threads):
                 self._threads.set(threads)
             case SpareMemory(spare):

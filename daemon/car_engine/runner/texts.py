@@ -1,6 +1,6 @@
 """Requests that embed or rank texts, a batch a step beside the generations."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from car_base.ipc.codec import packed_vector, tokens_of
@@ -48,6 +48,7 @@ class Texts:
         self._embed: Embed | None = None  # Once it opened.
         self._jobs: dict[int, _Job] = {}  # By request key, the next turn first.
         self._parked: dict[int, _Job] = {}
+        self._yielding: Collection[int] = ()  # Keys of the requests without a turn while an answer is written.
         self.counters = {"text_tokens": 0.0}  # Since the start.
         self._owed = 0.0  # Seconds of steps that go before the next batch.
 
@@ -64,6 +65,10 @@ class Texts:
     def yield_to(self, seconds: float) -> None:
         """Count the seconds of a step."""
         self._owed -= seconds
+
+    def let_yield(self, keys: Collection[int]) -> None:
+        """Give these requests a turn only while no answer is written."""
+        self._yielding = keys
 
     def start(self, frame: RunTexts) -> list[RequestUpdate]:
         """Start a request; returns its end if the embedder does not open."""
@@ -93,9 +98,14 @@ class Texts:
         job = self._jobs.pop(key, None) or self._parked.pop(key, None)
         return [] if job is None else [self._ended(job, None)]
 
-    def step(self) -> list[RequestUpdate]:
-        """Compute one batch of the next request; returns its progress, and its end after its last batch."""
-        key = next(iter(self._jobs))
+    def step(self, *, writes: bool) -> list[RequestUpdate]:
+        """Compute one batch of the next request that does not yield; returns its progress, and its end after the last.
+
+        Empty if all yield while the engine `writes` answers.
+        """
+        key = next((key for key in self._jobs if not (writes and key in self._yielding)), None)
+        if key is None:
+            return []
         job = self._jobs.pop(key)
         started = self._clock()
         try:

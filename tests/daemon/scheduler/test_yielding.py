@@ -95,6 +95,18 @@ def test_a_user_of_twice_the_weight_yields_after_twice_as_much() -> None:
     assert later.key in engine.yielding
 
 
+@pytest.mark.parametrize(("client", "yields"), [((2, ""), True), (HEAVY, False)])
+def test_a_prompt_yields_to_another_user_from_its_lease_on(client: Client, yields: bool) -> None:
+    world, engine, answer = world_with_an_answer()
+    earlier = world.run_one(engine, client=client)
+    write(world, earlier, TURN + 1)
+    prompt = world.run_one(engine, client=client)
+    assert (prompt.key in engine.yielding) == yields
+    world.end(engine, answer.key)
+    later = world.run_one(engine, client=client)
+    assert later.key not in engine.yielding
+
+
 @pytest.mark.parametrize("prompts", ["latency_critical", "throughput"])
 @pytest.mark.parametrize("answers", ["latency_critical", "throughput"])
 def test_an_urgent_prompt_yields_to_no_answer_in_the_background(prompts: Priority, answers: Priority) -> None:

@@ -20,7 +20,7 @@ def command(key: int, *texts: list[int]) -> RunTexts:
 def updates_of(texts: Texts) -> list[RequestUpdate]:
     updates = []
     while texts.busy:
-        updates += texts.step()
+        updates += texts.step(writes=False)
     return updates
 
 
@@ -45,6 +45,17 @@ def test_requests_take_turns_by_the_batch() -> None:
     assert (second.key, vectors(second)) == (1, [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0]])
 
 
+def test_a_request_that_yields_has_no_turn_while_an_answer_is_written() -> None:
+    texts = texts_of()
+    texts.start(command(1, [1], [2], [3]))
+    texts.start(command(2, [4], [5], [6]))
+    texts.let_yield([1])
+    turns = [[update.key for update in texts.step(writes=writes)] for writes in (True, True, True, False)]
+    assert turns == [[2], [2], [], [1]]
+    texts.let_yield([])
+    assert [update.key for update in texts.step(writes=True)] == [1]
+
+
 def test_each_batch_reports_the_tokens_that_were_computed_so_far() -> None:
     texts = texts_of()
     texts.start(command(1, [1], [2, 2], [3]))
@@ -54,7 +65,7 @@ def test_each_batch_reports_the_tokens_that_were_computed_so_far() -> None:
 def test_a_request_that_is_halted_reports_the_tokens_that_were_computed() -> None:
     texts = texts_of()
     texts.start(command(1, [1, 1], [2], [3]))
-    texts.step()
+    texts.step(writes=False)
     assert [update.prompt_done for update in texts.halt(1)] == [3]
 
 
