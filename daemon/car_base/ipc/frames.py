@@ -231,7 +231,7 @@ class Prepared(Struct, frozen=True, tag=True):
     ignored: Annotated[list[str], _Items] = []  # places of a schema's keywords that its grammar leaves out
     decision: DecisionForm | None = None
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
-    tail: TokenCount = 1  # the last tokens, with which a chat template asks for an answer
+    tail: TokenCount = 1  # the last tokens, which later prompts of the chat do not have
     parts: bytes = b""  # of a conversation: digests of its tools, then of each message
 
 

@@ -45,10 +45,14 @@ class Render(Struct, frozen=True, tag=True):
 
 
 class Opened(Struct, frozen=True, tag=True):
-    """The template can be used; `asking` is the text after a chat that asks for an answer, empty if it has none."""
+    """The template can be used; `asking` is the text after a chat that asks for an answer, empty if it has none.
+
+    Of this text so many characters are `kept` in later prompts, before the answer.
+    """
 
     takes_tools: bool
     asking: str = ""
+    kept: int = 0
 
 
 class Invalid(Struct, frozen=True, tag=True):

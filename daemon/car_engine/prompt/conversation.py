@@ -24,7 +24,7 @@ class RenderedPrompt(NamedTuple):
     tokens: list[int]
     reading: Reading = Reading()
     images: Rows[ImageSlot] = ()
-    tail: int = 1  # the last tokens, which ask for an answer
+    tail: int = 1  # the last tokens, which later prompts of the chat do not have
 
 
 class Conversations:

@@ -25,7 +25,8 @@ class InvalidTemplate(Exception):
 class Rendered(NamedTuple):
     """A prompt, whether it ends inside an opened thinking part, the first position of each image.
 
-    `begun` is the part of a message's header that it ends with, and `tail` the number of tokens that ask for an answer.
+    `begun` is the part of a message's header that it ends with, and `tail` the number of last tokens that
+    later prompts of the chat do not have.
     """
 
     tokens: list[int]
@@ -78,7 +79,7 @@ class ChatTemplate:
             raise InvalidTemplate(f"is not valid Jinja: {opened.why}")
         found = expected(Opened, opened)
         self.takes_tools = found.takes_tools
-        self._asking = found.asking
+        self._asking, self._kept = found.asking, found.kept
 
     @property
     def abilities(self) -> list[str]:
@@ -134,11 +135,11 @@ class ChatTemplate:
         return self._vocabulary.tokenize(text, add_special=False, parse_special=parse_special)
 
     def _tail(self, chat: Chat, segments: list[tuple[str, bool]]) -> int:
-        """Return the number of tokens at the end that ask for an answer, at least 1."""
+        """Return the number of tokens at the end that later prompts of the chat do not have, at least 1."""
         text, own = segments[-1] if segments else ("", False)
         asking = "" if chat.continue_last else self._asking
         _, found, rest = text.rpartition(asking) if own and asking else ("", "", "")
-        return max(1, len(self._cut(found + rest, parse_special=True)))
+        return max(1, len(self._cut((found + rest)[self._kept :], parse_special=True)))
 
     def _begun(self, tokens: list[int]) -> list[int]:
         """Return the tokens with the model's begin token, if every text has to begin with it."""

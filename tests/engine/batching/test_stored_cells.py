@@ -293,7 +293,7 @@ def test_after_a_restart_prompts_go_on_at_the_marks_of_a_file(memory: Memory) ->
     life.infer(3, [*PROMPT[:400], *[8] * 50])
     life.store_all()
     again = Life(disk, Large(4, CONTEXT, batch_tokens=64, memory=memory), saved=100_000)
-    assert again.infer(1, PROMPT) == len(PROMPT) - 1, "before the tokens that ask for an answer"
+    assert again.infer(1, PROMPT) == len(PROMPT) - 1, "before the last token"
     assert again.infer(2, [*PROMPT[:400], *[7] * 50]) == 400, "where prompts parted"
     assert again.infer(3, [*PROMPT[:300], *[7] * 50]) == 256, "the last of each 256 tokens"
 

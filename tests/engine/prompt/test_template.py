@@ -283,16 +283,29 @@ ASKING = (
 )
 
 
+# Each message has a header, as the answer has.
+HEADED = (
+    "{% for message in messages %}<m>{{ message.role }}:{{ message.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<m>assistant:{% endif %}"
+)
+
+
 @pytest.mark.parametrize(
     ("source", "members", "tail"),
     [
-        (ASKING, {}, 3),  # a control token and two letters
-        (ASKING + "{% if add_generation_prompt and brief %}<t>{% endif %}", {"template_args": {"brief": True}}, 4),
+        (ASKING, {}, 2),  # two letters; the control token begins an answer too
+        (ASKING + "{% if add_generation_prompt and brief %}<t>{% endif %}", {"template_args": {"brief": True}}, 3),
+        (HEADED, {}, 1),
+        (HEADED + "{% if add_generation_prompt %}<t>{% endif %}", {}, 1),
+        (HEADED + "{% if add_generation_prompt %}<t>\n\n<m>{% endif %}", {}, 4),
+        (HEADED + "{% if not add_generation_prompt %}{{ messages[2].content }}{% endif %}", {}, 1),
         (ASKING, {"continue_last": True}, 1),
         (PLAIN, {}, 1),
     ],
 )
-def test_the_tokens_that_ask_for_an_answer_are_counted(source: str, members: dict[str, Any], tail: int) -> None:
+def test_the_last_tokens_that_the_next_turn_does_not_have_are_counted(
+    source: str, members: dict[str, Any], tail: int
+) -> None:
     vocabulary = FakeVocabulary(["<m>", "<t>"])
     said = [*user("hi"), Message("assistant", "so")] if "continue_last" in members else user("<m>A:")
     assert opened(source, vocabulary).render(chat(*said, **members)).tail == tail

@@ -35,8 +35,8 @@ class Parting(NamedTuple):
 class ReadPrompt:
     """Tokens that were read or written: a prompt and its answer; `parts` are digests of its tools and messages.
 
-    `asked` is the number of its tokens before those that ask for the answer. `left` is the number of cells that stayed
-    when the request ended: a model that goes back to marks alone may keep less than others could reuse.
+    `asked` is the number of its tokens that later prompts of the chat have too. `left` is the number of cells that
+    stayed when the request ended: a model that goes back to marks alone may keep less than others could reuse.
     """
 
     def __init__(self, prefix: Prefix, parts: bytes, tail: int, parting: Parting | None) -> None:

@@ -44,8 +44,8 @@ class TemplateRenderer:
         return not self._writer.reads.names.isdisjoint(_TOOLS)
 
     @property
-    def asking(self) -> str:
-        """The text after a chat that asks for an answer; empty if the template has none."""
+    def asking(self) -> tuple[str, int]:
+        """The text after a chat that asks for an answer, and how many of its characters later prompts have."""
         return self._writer.asking
 
     def try_out(self) -> None:
@@ -155,4 +155,4 @@ class Preparation:
             return Invalid(template_fault(error))
         renderer.try_out()
         self._renderers[job.name] = renderer
-        return Opened(renderer.takes_tools, renderer.asking)
+        return Opened(renderer.takes_tools, *renderer.asking)

@@ -164,15 +164,21 @@ class TemplateWriter:
         return one is None or _CALLS[0] not in one or (several is not None and _CALLS[1] in several)
 
     @cached_property
-    def asking(self) -> str:
-        """The text after a chat that asks for an answer; empty if the template has none, or refuses a short chat."""
+    def asking(self) -> tuple[str, int]:
+        """The text after a chat that asks for an answer, and how many of its characters stay before the answer.
+
+        Later prompts of the chat have those. The text is empty if the template has none, or refuses a short chat.
+        """
         with suppress(Exception):
             asked, said = (
                 self._formed(Chat(messages=[_USER], continue_last=last), lambda value: value, typed=self.needs_parts)
                 for last in (False, True)
             )
-            return asked.removeprefix(said) if asked.startswith(said) else ""
-        return ""
+            if asked.startswith(said):
+                answered = self._tried([_USER, Message("assistant", _SAID), _USER], typed=self.needs_parts) or ""
+                alike = takewhile(lambda pair: pair[0] == pair[1], zip(asked, answered, strict=False))
+                return asked.removeprefix(said), max(0, sum(1 for _ in alike) - len(said))
+        return "", 0
 
     def _taken(self, messages: list[Message]) -> list[Message]:
         """Return messages in roles that the template takes."""
