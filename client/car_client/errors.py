@@ -5,6 +5,15 @@ from typing import Any
 
 from car_protocol.errors import ErrorObject
 
+# Members of an error's data that are shown after its message.
+_FACTS = {
+    "overloaded": ("why",),
+    "quota": ("limit", "value", "used"),
+    "model_unavailable": ("why", "lacks"),
+    "context_exceeded": ("prompt_tokens", "context_tokens", "why"),
+    "limit": ("limit", "value"),
+}
+
 
 class CardError(Exception):
     """The base of every error that this package raises on purpose."""
@@ -52,7 +61,9 @@ class RequestError(CardError):
         self.data = data
 
     def __str__(self) -> str:
-        return self.message
+        names = [name for name in _FACTS.get(self.reason, ()) if self.data.get(name) is not None]
+        facts = ", ".join(f"{name} {self.data[name]}" for name in names)
+        return f"{self.message}; {facts}" if facts else self.message
 
     @property
     def reason(self) -> str:

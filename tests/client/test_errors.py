@@ -46,6 +46,12 @@ def test_invalid_params_names_the_member() -> None:
     assert str(error).startswith("top_k: ")
 
 
+def test_a_model_that_cannot_says_what_it_lacks() -> None:
+    error = from_object(RpcError("model_unavailable", lacks="chat_template").as_object())
+    assert str(error) == f"{REASONS['model_unavailable'].message}; lacks chat_template"
+    assert explain(error).startswith(f"model_unavailable: {error}; ")
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [

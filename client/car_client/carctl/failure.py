@@ -8,14 +8,6 @@ USAGE = 2
 FAILED = 1
 NO_DAEMON = 69
 INTERRUPTED = 130
-# Members of an error's data that are shown after its message.
-_FACTS = {
-    "overloaded": ("why",),
-    "quota": ("limit", "value", "used"),
-    "model_unavailable": ("why", "lacks"),
-    "context_exceeded": ("prompt_tokens", "context_tokens", "why"),
-    "limit": ("limit", "value"),
-}
 _ADVICE = {
     "method_not_found": "the daemon may be older than this command",
     "overloaded": "try again when the daemon is less busy",
@@ -55,13 +47,10 @@ def exit_code(error: CardError) -> int:
 
 
 def explain(error: CardError) -> str:
-    """Return one line: the error, its facts, and what to do."""
+    """Return one line: the error, and what to do."""
     text = str(error)
     if isinstance(error, RequestError):
         parts = [f"{error.reason or error.code}: {error}"]
-        facts = [name for name in _FACTS.get(error.reason, ()) if error.data.get(name) is not None]
-        if facts:
-            parts.append(", ".join(f"{name} {error.data[name]}" for name in facts))
         if error.retry_after_ms is not None:
             parts.append(f"try again in {error.retry_after_ms} ms")
         elif error.reason in _ADVICE:
