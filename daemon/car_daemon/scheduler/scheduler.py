@@ -127,10 +127,12 @@ class Allocator:
             passed = f", passed by {request.passed} with resident prompts" if request.passed else ""
             why = f"{aged}waited {now - request.waits_since:.3f} s, {len(shared.waiting.requests)} still wait{passed}"
             shared.decisions.sink("resume" if parked else "lease", request, why)
+        # A request alone yields to nobody.
+        yields = self._yielding.begin(request, engine) if shared.gate.in_use > 1 and not request.produced else []
         if parked:
-            return [SendResume(request.key, engine), *self._yielding.begin(request, engine)]
+            return [SendResume(request.key, engine), *yields]
         request.prompt_share = shared.gate.prompt_share(engine)
-        return [SendRun(request, engine), *self._yielding.begin(request, engine)]
+        return [SendRun(request, engine), *yields]
 
     def _move(self, request: Request, engine: int) -> Action:
         """Return a lease, which would wait for the projector, until the engine has encoded the request's images.

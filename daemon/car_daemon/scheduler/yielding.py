@@ -39,9 +39,7 @@ class Yielding:
         self._reads.add(engine)
 
     def begin(self, prompt: Request, engine: int) -> list[Action]:
-        """Return the change when a request gets a lease: none if its prompt is read, or if it has the engine alone."""
-        if prompt.produced or self._gate.in_use == 1:
-            return []
+        """Return the change when a request without a token gets a lease."""
         _, answers = self._at_work(engine)
         if not answers or not _yielding([prompt], answers, levels=1):
             return []
