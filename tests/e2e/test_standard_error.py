@@ -80,6 +80,15 @@ def connected(path: Path, process: "subprocess.Popen[bytes]") -> RawClient:
             time.sleep(0.002)  # nothing announces a socket that is not there yet
 
 
+def descriptors(pid: int) -> dict[str, str]:
+    """Return what each descriptor of a process is open on."""
+    has = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            has[name] = os.readlink(f"/proc/{pid}/fd/{name}")
+    return has
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks into a process that hides its memory")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has descriptors of other processes in /proc")
 @pytest.mark.parametrize("output", ["a terminal", "a file"])
@@ -99,10 +108,10 @@ def test_an_engine_has_neither_the_terminal_nor_the_log_of_its_daemon(folder: Pa
         with contextlib.closing(connected(path, process)) as client:
             client.result("infer", {"prompt": "Hi", "max_tokens": 1})
             pid = client.result("daemon/status")["models"][0]["engines"][0]["pid"]
-        has = {name: os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")}
+        has = descriptors(pid)
         assert (has.pop("0"), has.pop("1")) == ("/dev/null", "/dev/null")
         # A pipe of its own, which the daemon alone reads.
         assert has["2"].startswith("pipe:")
-        pipes = [os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()]
+        pipes = [*descriptors(process.pid).values()]
         assert pipes.count(has["2"]) == 1
         assert not [name for name in has.values() if "pts" in name or "log" in name]
