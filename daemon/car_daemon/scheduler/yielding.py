@@ -40,11 +40,9 @@ class Yielding:
 
     def begin(self, prompt: Request, engine: int) -> list[Action]:
         """Return the change when a request without a token gets a lease."""
-        _, answers = self._at_work(engine)
-        if not answers or not _yielding([prompt], answers, levels=1):
-            return []
         told = self._told.get(engine, _NONE)
-        return self._tell(engine, told, told | {prompt.key})
+        _, answers = self._at_work(engine)
+        return self._tell(engine, told, told | _yielding([prompt], answers, levels=1))
 
     def plan(self, engine: int) -> list[Action]:
         """Return the change after a step of an engine."""
@@ -66,7 +64,7 @@ class Yielding:
         return [SendYield(sorted(yielding), engine)]
 
     def _at_work(self, engine: int) -> tuple[list[Request], list[Request]]:
-        """Return the running requests of an engine: those without a token, and those in their first turn."""
+        """Return the running requests of an engine that have no token yet, and the requests in their first turn."""
         prompts, answers = list[Request](), list[Request]()
         for key in self._gate.leased_keys(engine):
             request = self._table.requests.get(key)
@@ -89,7 +87,7 @@ class Yielding:
 def _yielding(prompts: Iterable[Request], answers: Iterable[Request], levels: int | None = None) -> frozenset[int]:
     """Return the keys of the prompts whose account is a turn ahead of that of an answer of no lower class.
 
-    Of the accounts of both so many levels count, from the users on, or all.
+    With `levels` the accounts of so many levels count, from the users on; else all accounts do.
     """
     # By level, the accounts whose answers are written, each with its most urgent rank.
     writing: defaultdict[Account | None, dict[Account, int]] = defaultdict(dict)

@@ -47,7 +47,7 @@ class Render(Struct, frozen=True, tag=True):
 class Opened(Struct, frozen=True, tag=True):
     """The template can be used; `asking` is the text after a chat that asks for an answer, empty if it has none.
 
-    Of this text so many characters are `kept` in later prompts, before the answer.
+    Later prompts of the chat begin the answer with the first `kept` characters of this text.
     """
 
     takes_tools: bool

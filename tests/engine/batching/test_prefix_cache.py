@@ -256,7 +256,7 @@ def test_the_same_prompt_again_computes_its_last_token_alone_from_any_memory(mem
 
 
 @ON_ALL
-def test_a_chat_goes_on_before_the_tokens_that_ask_for_an_answer(memory: Memory) -> None:
+def test_a_chat_goes_on_before_the_last_tokens_that_its_next_turn_lacks(memory: Memory) -> None:
     engine = engine_of(memory=memory)
     asking = [20, 21, 22]
     prompt = [*question(1), *asking]

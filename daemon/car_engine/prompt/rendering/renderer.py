@@ -45,7 +45,7 @@ class TemplateRenderer:
 
     @property
     def asking(self) -> tuple[str, int]:
-        """The text after a chat that asks for an answer, and how many of its characters later prompts have."""
+        """The text after a chat that asks for an answer, and how many of its characters later prompts have too."""
         return self._writer.asking
 
     def try_out(self) -> None:

@@ -165,9 +165,9 @@ class TemplateWriter:
 
     @cached_property
     def asking(self) -> tuple[str, int]:
-        """The text after a chat that asks for an answer, and how many of its characters stay before the answer.
+        """The text after a chat that asks for an answer, and how many of its characters later prompts have too.
 
-        Later prompts of the chat have those. The text is empty if the template has none, or refuses a short chat.
+        The text is empty if the template has no such text, or refuses a short chat.
         """
         with suppress(Exception):
             asked, said = (
