@@ -38,22 +38,29 @@ APPEARANCE = """text => new MutationObserver(() => {
 SERIOUS = {"serious", "critical"}
 
 
-@pytest.fixture
-def page() -> Iterator[Any]:
-    """A page of 360 px in the dark, in a browser of its own; an error of its scripts fails the test."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium, for all tests of this file."""
     from playwright.sync_api import sync_playwright
 
-    errors: list[str] = []
     with sync_playwright() as playwright:
         # The sandbox of Chromium needs a user that is not root.
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
-        context.set_default_timeout(HANG_S * 1000)
-        opened = context.new_page()
-        opened.on("pageerror", lambda error: errors.append(str(error)))
-        opened.on("console", lambda line: errors.append(line.text) if "Content Security Policy" in line.text else None)
-        yield opened
-        browser.close()
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page of 360 px in the dark, with cookies of its own; an error of its scripts fails the test."""
+    errors: list[str] = []
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    context.set_default_timeout(HANG_S * 1000)
+    opened = context.new_page()
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda line: errors.append(line.text) if "Content Security Policy" in line.text else None)
+    yield opened
+    context.close()
     assert errors == []
 
 

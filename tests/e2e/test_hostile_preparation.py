@@ -10,6 +10,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -158,14 +159,22 @@ def outcomes(client: RawClient, requests: Sequence[Json]) -> list[str]:
     return found
 
 
-@pytest.mark.timeout(400)
-def test_hostile_templates_cost_their_own_requests_alone(daemon: Daemon) -> None:
-    with beside_a_stream(daemon) as client:
-        ends = outcomes(client, [{"messages": conversation(str(trick))} for trick in PLAYED])
-        loads = []
+def at_the_loads(daemon: Daemon) -> list[str]:
+    """Return how a request to each model with a bad template ended."""
+    loads = []
+    with daemon.connect() as client:
         for number in range(len(AT_THE_LOAD)):
             loads += outcomes(client, [{"model": f"t{number}", "messages": conversation("Hi")}])
             client.result("models/unload", {"model": f"t{number}"})
+    return loads
+
+
+@pytest.mark.timeout(400)
+def test_hostile_templates_cost_their_own_requests_alone(daemon: Daemon) -> None:
+    with beside_a_stream(daemon) as client, ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(at_the_loads, daemon)
+        ends = outcomes(client, [{"messages": conversation(str(trick))} for trick in PLAYED])
+        loads = loading.result()
     assert len(ends + loads) == 44
     assert set(ends + loads) <= REASONS | {"answered"}
     # Those that write what strangers may not see write the rest of their text.
