@@ -14,7 +14,7 @@ from typing import Any, Self
 from car_client.carctl.adopt.candidates import Candidate
 from car_client.carctl.hub.remote import Hub
 from car_client.client import Client
-from car_client.door.keys import KeyRing, add_key
+from car_client.door.keys import KeyRing, add_key, remove_key
 from car_client.door.settings import EFFORTS
 from car_http.answering import Pace
 from car_http.app import Door
@@ -67,6 +67,10 @@ class DoorProcess:
     def add_key(self, name: str) -> str:
         """Return a further key."""
         return add_key(self._keys, name).secret
+
+    def remove_key(self, name: str) -> None:
+        """Remove a key."""
+        assert remove_key(self._keys, name)
 
     def stop(self) -> str:
         """End it as an administrator would; return its log."""

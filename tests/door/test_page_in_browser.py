@@ -64,6 +64,13 @@ def page(browser: Any) -> Iterator[Any]:
     assert errors == []
 
 
+@pytest.fixture
+def shared(folder: Path, served: Daemon) -> Iterator[DoorProcess]:
+    """A door for which a test makes keys."""
+    with door_before(folder, served.path) as door:
+        yield door
+
+
 def enter(page: Any, door: DoorProcess, view: str = "now") -> None:
     """Open the page by a link with a key, and wait for a view."""
     page.goto(f"{door.url}/#key={door.key}")
@@ -102,6 +109,54 @@ def test_a_link_signs_in_and_leaves_no_key_in_the_address(page: Any, door: DoorP
     enter(page, door)
     assert page.url in (f"{door.url}/", f"{door.url}/#now")
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def chats(page: Any, text: str) -> None:
+    page.click("nav a[href='#talk']")
+    page.fill("#prompt", text)
+    page.click("#send")
+    page.wait_for_selector("#send:visible")
+    shows(page, "#messages p", text)
+
+
+def test_nothing_of_a_person_stays_in_a_tab_whose_key_was_removed(page: Any, shared: DoorProcess) -> None:
+    page.goto(f"{shared.url}/#key={shared.add_key('bob')}")
+    shows(page, "#state", "as bob")
+    chats(page, "a secret of bob")
+    shared.remove_key("bob")
+    page.wait_for_selector("#sign-in:visible")
+    assert "secret" not in page.content()
+    page.fill("#key", shared.add_key("anna"))
+    page.keyboard.press("Enter")
+    shows(page, "#state", "as anna")
+    with page.expect_request("**/chat/completions") as sent:
+        chats(page, "a question of anna")
+    assert "secret" not in sent.value.post_data
+
+
+def test_a_tab_follows_the_session_that_another_tab_changes(page: Any, shared: DoorProcess) -> None:
+    page.goto(f"{shared.url}/#key={shared.add_key('anna')}")
+    shows(page, "#state", "as anna")
+    chats(page, "a secret of anna")
+    other = page.context.new_page()
+    other.goto(shared.url)
+    other.click("#leave")
+    page.wait_for_selector("#sign-in:visible")
+    other.fill("#key", shared.add_key("bob"))
+    other.keyboard.press("Enter")
+    shows(other, "#state", "as bob")
+    shows(page, "#state", "as bob")
+    assert "secret" not in page.content()
+
+
+def test_a_link_signs_in_a_tab_that_has_the_page_open(page: Any, shared: DoorProcess) -> None:
+    page.goto(shared.url)
+    page.wait_for_selector("#sign-in:visible")
+    for name in ("anna", "bob"):
+        key = shared.add_key(name)
+        page.evaluate("key => { location.hash = `key=${key}` }", key)
+        shows(page, "#state", f"as {name}")
+        assert key not in page.url
 
 
 def test_a_request_of_another_app_appears_and_goes(page: Any, door: DoorProcess, served: Daemon) -> None:

@@ -9,8 +9,11 @@ import * as usage from "./usage.js";
 
 const VIEWS = { now, models, usage, talk };
 const AGAIN_MS = 1000; // after a lost door or daemon
+// The tabs of a browser share one session: each begins anew when another tab has changed it.
+const tabs = new BroadcastChannel("card");
 let newest = null;
 let looking = null; // ends the stream
+let viewer; // the name of who is signed in, undefined until an event has said it
 
 function shown() {
   const wanted = location.hash.slice(1);
@@ -43,6 +46,8 @@ async function look() {
 }
 
 function take(event) {
+  if (viewer !== undefined && viewer !== event.you.name) return anew();
+  viewer = event.you.name;
   const first = !newest;
   newest = event;
   element("sign-in").hidden = true;
@@ -57,7 +62,13 @@ function lost(message) {
   setTimeout(look, AGAIN_MS);
 }
 
+// Nothing of this person stays for the next one: conversation, usage, requests.
+function anew() {
+  location.reload();
+}
+
 function ask() {
+  if (viewer !== undefined) return anew();
   newest = null;
   element("leave").hidden = true;
   element("sign-in").hidden = false;
@@ -69,12 +80,24 @@ function ask() {
 async function enter(key) {
   try {
     await call("/card/session", { body: {}, headers: { authorization: `Bearer ${key}` } });
-    show("refused", "");
-    look();
   } catch (error) {
     ask();
     show("refused", error.message, true);
+    return;
   }
+  tabs.postMessage("signed in");
+  if (viewer !== undefined) anew();
+  show("refused", "");
+  look();
+}
+
+// The link of `carctl page` has the key behind #, which a browser sends to no server.
+function linked() {
+  const key = new URLSearchParams(location.hash.slice(1)).get("key");
+  if (!key) return false;
+  history.replaceState(null, "", "/");
+  enter(key);
+  return true;
 }
 
 element("sign-in").addEventListener("submit", (event) => {
@@ -85,10 +108,11 @@ element("sign-in").addEventListener("submit", (event) => {
 });
 element("leave").addEventListener("click", async () => {
   await call("/card/session", { method: "DELETE" }).catch(() => {});
-  // Nothing of this person stays for the next one: conversation, usage, requests.
-  location.reload();
+  tabs.postMessage("signed out");
+  anew();
 });
-addEventListener("hashchange", route);
+tabs.addEventListener("message", anew);
+addEventListener("hashchange", () => linked() || route());
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     looking?.abort();
@@ -100,9 +124,4 @@ document.addEventListener("visibilitychange", () => {
 talk.begin();
 usage.begin();
 route();
-// The link of `carctl page` has the key behind #, which a browser sends to no server.
-const link = new URLSearchParams(location.hash.slice(1)).get("key");
-if (link) {
-  history.replaceState(null, "", "/");
-  enter(link);
-} else look();
+if (!linked()) look();
