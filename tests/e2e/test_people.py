@@ -50,6 +50,22 @@ def test_a_person_sees_and_cancels_its_own_requests_alone(shared: Daemon) -> Non
         assert anna.response(running)["error"]["code"] == -32800
 
 
+def test_what_a_person_says_of_itself_is_not_said_of_the_next_one_on_a_connection(shared: Daemon) -> None:
+    with shared.connect() as client, shared.connect() as other:
+        told = {"client": "diary", "tenant": "secret"}
+        client.result("infer", {"prompt": CANARY, "max_tokens": 7, "ignore_eos": True, "person": "bob", **told})
+        running = client.send("infer_stream", endless(person="bob", **told))
+        client.first_chunk(running)
+        asked = client.send("daemon/status", {"person": "anna"})
+        (own,) = client.response(asked)["result"]["connections"]
+        assert (own["person"], own["in_flight"], own["tokens_served"]) == ("anna", 1, 0)
+        assert not own.keys() & told.keys()
+        client.notify("$/cancelRequest", {"id": running})
+        client.response(running)
+        seen = other.result("daemon/status", {"person": "anna"})
+        assert [each["tokens_served"] for each in seen["connections"] if each["person"] == "anna"] == [0, 0]
+
+
 def test_a_person_supersedes_no_request_of_another_on_the_same_connection(shared: Daemon) -> None:
     with shared.connect() as client:
         first = client.send("infer_stream", endless(person="anna", supersede="key"))

@@ -191,6 +191,12 @@ class Connection(asyncio.Protocol):
 
     # Called by the daemon.
 
+    def speak_as(self, identity: Identity) -> None:
+        """Let calls be of another identity from now on; what the one before said of itself is not said of this one."""
+        self.identity = identity
+        self.label, self.tenant = None, ""
+        self.requests.speak_as(identity)
+
     def work(self, first: bytes | None = None) -> bool:
         """Carry out `first` or the next frame; return True if more wait. After the last one read on, or end."""
         inbound = self._inbound

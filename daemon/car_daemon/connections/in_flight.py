@@ -94,11 +94,24 @@ class RequestsInFlight:
         self._outbound = outbound
         self._batches = Batches(self._send, share)
         self._calls: dict[Id, RpcCall] = {}
-        self.tokens_served = 0  # in all answers so far
+        self._speaker: Identity | None = None  # whose calls come now; None for the connection's own user
+        self.tokens_served = 0  # in the speaker's answers
         self.on_answer: Callable[[], None] | None = None  # called after every response or batch of responses, where set
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def speak_as(self, identity: Identity) -> None:
+        """Count for another identity from now on."""
+        self._speaker = identity
+        self.tokens_served = 0
+
+    @property
+    def own(self) -> int:
+        """The number of the speaker's requests."""
+        if self._speaker is None:
+            return len(self._calls)
+        return sum(call.identity == self._speaker for call in self._calls.values())
 
     def receive(self, frame: Call | Batch) -> None:
         """Carry out a frame: a request, a notification or a batch of both."""
@@ -177,7 +190,8 @@ class RequestsInFlight:
 
     def _end(self, add: AddAnswer | None, call: RpcCall, frame: bytes) -> None:
         del self._calls[call.id]
-        self.tokens_served += call.completion_tokens
+        if self._speaker is None or call.identity == self._speaker:
+            self.tokens_served += call.completion_tokens
         if add is None:
             self._send(frame)
         else:

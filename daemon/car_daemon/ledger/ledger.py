@@ -73,6 +73,7 @@ class Ledger:
         self._writer, self._reader = FileThread(folder, "usage"), FileThread(folder, "usage reports")
         self._looks = Periodic(_PERIOD_S, self._look)
         self._writing: asyncio.Task[None] | None = None
+        self._recalled = False  # whether it is known what an earlier daemon noted today
         self._fault: str | None = None
         self._pause, self._skipped = 1, 0  # seconds, after a failure
         # So that the reports of one identity take turns among themselves.
@@ -101,7 +102,7 @@ class Ledger:
             self.kept = True
             self.sums.turn(self._today)
             self._looks.start()
-            self._writing = asyncio.create_task(self._recall(self.sums.day), name="usage")
+            self._writing = asyncio.create_task(self._write(), name="usage")
 
     async def close(self) -> None:
         """Write what is left, and close the file."""
@@ -136,7 +137,7 @@ class Ledger:
         """Write the sums of the last second, once a file that failed had its pause."""
         self._skipped += 1
         idle = self._writing is None or self._writing.done()
-        if idle and not self.sums.empty and self._skipped >= self._pause:
+        if idle and not (self.sums.empty and self._recalled) and self._skipped >= self._pause:
             self._writing = asyncio.create_task(self._write(), name="usage")
         self.sums.turn(self._today)
 
@@ -152,23 +153,23 @@ class Ledger:
         rows, oldest = self.sums.take(), self.sums.day - self._days + 1
         self._skipped = 0
         try:
-            await self._writer.do(lambda file: file.write(rows, oldest))
+            # Before the first rows of this daemon are in the file.
+            if not self._recalled:
+                await self._recall(self.sums.day)
+            if rows:
+                await self._writer.do(lambda file: file.write(rows, oldest))
         except LedgerError as error:
             self._failed(rows, str(error))
         else:
             self._fault, self._pause = None, 1
 
     async def _recall(self, day: int) -> None:
-        """Count the tokens that an earlier daemon noted today."""
-        if not self._path.exists():
-            return
-        try:
+        """Count the tokens that an earlier daemon noted today; raises LedgerError."""
+        if self._path.exists():
             found = await self._writer.do(lambda file: file.spent(day))
-        except LedgerError as error:
-            self._failed({}, str(error))
-            return
-        for identity, tokens in found.items() if day == self.sums.day else ():
-            self.sums.spend(identity, tokens)
+            for identity, tokens in found.items() if day == self.sums.day else ():
+                self.sums.spend(identity, tokens)
+        self._recalled = True
 
     def _failed(self, rows: Rows, why: str) -> None:
         self.sums.give_back(rows)

@@ -52,7 +52,9 @@ class Dispatch:
             identity = connection.user
             if params.person is not None:
                 identity = self._people.identity(identity.uid, params.person)
-            call.identity = connection.identity = identity
+            call.identity = identity
+            if identity != connection.identity:
+                connection.speak_as(identity)
             if params.person is not None and method.infers:
                 answers = params.n if isinstance(params, InferParams) else 1
                 self._people.begin(params.person, answers)

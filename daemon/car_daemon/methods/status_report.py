@@ -433,7 +433,7 @@ def _connection(connection: Connection) -> ConnectionStatus:
         uid=connection.peer.uid,
         person=connection.identity.person,
         pid=connection.peer.pid,
-        in_flight=len(connection.requests),
+        in_flight=connection.requests.own,
         tokens_served=connection.requests.tokens_served,
         client=connection.label,
         tenant=connection.tenant or None,

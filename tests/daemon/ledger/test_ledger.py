@@ -144,6 +144,27 @@ async def test_a_daemon_that_starts_again_knows_the_tokens_of_the_day(ledgers: C
     assert await total(second) == 10
 
 
+async def test_a_file_that_is_locked_at_the_start_gives_nobody_the_tokens_of_the_day_again(
+    ledgers: Callable[..., Ledger], tmp_path: Path
+) -> None:
+    clock = Clock()
+    first = keep(ledgers(clock))
+    count(first, 9)
+    await first.close()
+    file = tmp_path / "usage" / FILE_NAME
+    readable = file.read_bytes()
+    file.write_bytes(b"not a ledger" * 99)
+    second = keep(ledgers(clock))
+    count(second, 1)
+    await look(second)
+    assert second.sums.spent("@anna") == 1
+    file.write_bytes(readable)
+    for _ in range(4):
+        await look(second)
+    assert second.sums.spent("@anna") == 10
+    assert await total(second) == 10
+
+
 async def test_what_ends_after_the_last_person_was_removed_is_written(ledgers: Callable[[], Ledger]) -> None:
     ledger = keep(ledgers())
     count(ledger, 3)
