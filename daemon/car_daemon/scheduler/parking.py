@@ -24,7 +24,7 @@ class Parkings:
     first; then an answer that has had its turn, which is its first 64 tokens; then a prompt that has no token yet. The
     last lease of an account also ran for as long as it was set aside. Of equal leases the youngest goes. The waiter
     gets the sequence; a parked request takes none and returns by the tree, so there are at most as many parkings as
-    requests. While a waiter found nothing, `plan` is due again at `next_look`.
+    requests. After a look of waiters `plan` is due again at `next_look`.
     """
 
     def __init__(self, waiting: WaitingRequests, gate: Gate, decisions: Decisions) -> None:
@@ -72,14 +72,16 @@ class Parkings:
         due = self.next_look is not None and self.next_look <= now
         if due:
             self.next_look = None
+        looked = False
         for waiter in self._waiting.seekers(new=not due):
-            if not self._may_take(waiter):
-                continue
-            if (victim := self._of_siblings(waiter, now)) is not None:
-                yield self._take(victim, waiter)
-            elif self.next_look is None:
-                self.next_look = now + _STEP_S
-                yield Remind(self.next_look)
+            if self._may_take(waiter):
+                looked = True
+                if (victim := self._of_siblings(waiter, now)) is not None:
+                    yield self._take(victim, waiter)
+        if looked and self.next_look is None:
+            # For who found nothing, and for the siblings of who did: of a tenant one label looks at a time.
+            self.next_look = now + _STEP_S
+            yield Remind(self.next_look)
 
     def none_waits(self) -> None:
         """Forget the waiters that nothing could be parked for."""

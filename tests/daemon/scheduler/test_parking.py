@@ -325,6 +325,22 @@ def test_a_prompt_without_a_token_gives_way_only_if_no_answer_has_had_its_turn()
     assert engine.to_park == {2}
 
 
+def test_labels_that_come_together_have_their_turns_one_after_the_other() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    (running,) = labels(world, engine, 1)
+    world.advance(running.key, TURN)
+    newcomers = [world.run_one(engine, client=(0, name)) for name in ("b", "c", "d")]
+    for _ in newcomers:
+        world.pass_step()
+        (victim,) = engine.to_park
+        world.set_aside(engine, victim)
+        (now,) = engine.running
+        world.advance(now, TURN)
+    assert {each.key for each in newcomers} == world.requests.keys() - {running.key}
+    assert all(each.produced == TURN for each in newcomers)
+
+
 def test_the_sequence_goes_to_the_request_that_it_was_freed_for() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
