@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.support import Daemon, Json, RawClient, endless, running
+from tools.random_models.hybrid import generate_short_convolution
+from tools.random_models.recurrent import generate_recurrent
 
 STATE = " ".join(f"Note {number} is about subject {number * 7 % 31}." for number in range(60))
 STREAMS = 3
@@ -43,6 +45,18 @@ def test_the_state_is_computed_once_and_each_question_costs_its_own_tokens(decid
         assert first["prompt_tokens"] == 10 * prefix + again["computed_tokens"]
         other = client.result("decide", asked(STATE, predicates(10, "subject")))["usage"]
         assert other["computed_tokens"] < 10 * 60
+
+
+@pytest.mark.parametrize("generate", [generate_short_convolution, generate_recurrent], ids=["hybrid", "recurrent"])
+def test_a_model_with_states_computes_the_state_once_more_at_most_after_the_first_question_alone(
+    tmp_path: Path, generate: Callable[[Path], object]
+) -> None:
+    generate(tmp_path / "states.gguf")
+    with running(tmp_path, "--model", str(tmp_path / "states.gguf"), "--capacity", "2") as daemon:
+        state = "note " * 130
+        with daemon.ready().connect() as client:
+            alone, many = (client.result("decide", asked(state, predicates(count)))["usage"] for count in (1, 30))
+    assert many["computed_tokens"] <= alone["computed_tokens"] + 30 * 60
 
 
 def test_a_decision_that_is_cancelled_between_two_questions_frees_its_lease(deciding: Daemon) -> None:

@@ -309,7 +309,9 @@ class RunningRequests:
         sequence.labels = decision.labels
         if sequence.grid is not None:
             sequence.grid = Grid(len(sequence.prompt))
-        self.cache.go_back(sequence, decision.prefix_tokens)
+        if self.cache.go_back(sequence, decision.prefix_tokens) < decision.prefix_tokens:
+            # It began with cells of the same tail, so it never stood at the end of the prefix.
+            self._hold(sequence, decision)
         return RequestUpdate(decision.key, sequence.number, "", 0, done, reading_of(figures), None, *work)
 
     def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
