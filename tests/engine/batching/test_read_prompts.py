@@ -95,6 +95,14 @@ def test_cells_that_the_model_could_not_keep_are_missing_for_lack_of_a_mark() ->
     assert world.read(HEAD + REST, FIRST, at_hand=60, used=60).parting == Parting("no_mark", 140, 79)
 
 
+def test_tokens_with_cells_behind_the_nearest_known_prompt_are_not_read_again() -> None:
+    other = parts("tools", "system", "other")
+    for used, parting in ((139, None), (110, Parting("message", 100, 30, 1, REST[:16]))):
+        world = World()
+        world.read(HEAD + REST, FIRST)
+        assert world.read(HEAD + OTHER, other, at_hand=used, used=used).parting == parting
+
+
 def test_a_prompt_that_lacks_the_earlier_system_message_parts_there() -> None:
     world = World()
     world.read([1, 2, *HEAD], parts("", "system", "hello"))

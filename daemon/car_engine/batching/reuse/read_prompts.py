@@ -84,7 +84,7 @@ class ReadPrompts:
         found: list[tuple[Reason, int]] = [
             ("evicted", left - there),
             ("no_mark", min(at_hand, most) - used + max(0, most - max(left, there))),
-            (reason, min(len(known), len(prompt) - at)),
+            (reason, min(len(known), len(prompt) - max(at, used))),
         ]
         found = [each for each in found if each[1] >= WORTH_TOKENS]
         if not found:
