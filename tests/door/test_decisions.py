@@ -192,6 +192,11 @@ async def test_images_beside_the_state_come_before_it(offline: OfflineDoor, deci
     ]
 
 
+async def test_a_message_without_content_has_the_images_alone(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    await systemone(offline, [{"role": "user"}], images=[URL])
+    assert deciding.params("decide")["state"][0]["content"][0] == IMAGE
+
+
 async def test_an_asset_stands_in_place_of_its_placeholder(offline: OfflineDoor, deciding: FakeDaemon) -> None:
     assets = {"<a>": {"type": "image", "data_base64": PNG}, "<a>2": {"type": "image", "data_base64": "Mg=="}}
     await systemone(offline, {"left": "<a>", "right": "see <a>2!"}, assets=assets)

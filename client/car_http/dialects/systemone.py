@@ -158,15 +158,17 @@ def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
     else:
         return state
     if images:
-        messages[0]["content"] = [*images, *_parts(messages[0]["content"])]
+        messages[0]["content"] = [*images, *_parts(messages[0].get("content"))]
     return _placed(messages, assets)
 
 
 def _message(message: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a message of chat completions with its images first, as the daemon has it."""
     content = message.get("content")
-    if not isinstance(content, list):
+    if content is None or isinstance(content, str):
         return message
+    if not isinstance(content, list):
+        raise bad(f"{place}.content", "give a text, or a list of parts")
     parts = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     return message | {"content": sorted(parts, key=lambda part: part["type"] != "image")}
 
