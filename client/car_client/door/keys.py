@@ -197,7 +197,10 @@ def _people_in(config: Path | None) -> list[tuple[str, str]]:
     except FileNotFoundError:
         return []
     found = [(name, _digest(table)) for name, table in tables.items()] if isinstance(tables, dict) else []
-    return [(name, digest) for name, digest in found if digest]
+    people = [(name, digest) for name, digest in found if digest]
+    if len({digest for _, digest in people}) < len(people):
+        raise ValueError("two people have one key")
+    return people
 
 
 def _digest(table: Any) -> str | None:

@@ -68,7 +68,18 @@ def read_config_file(path: Path) -> ConfigTables:
         _converted(table, ModelTable, path, f"models.{name}")
     for name, table in _named(data, "people").items():
         _converted(table, PersonTable, path, f"people.{name}")
-    return _converted(data, ConfigTables, path, "")
+    tables = _converted(data, ConfigTables, path, "")
+    _check_people(tables.people, path)
+    return tables
+
+
+def _check_people(people: dict[str, PersonTable], path: Path) -> None:
+    """Raise ConfigError if two people have one key: requests would be of one of them alone."""
+    owners: dict[str, str] = {}
+    for name, table in people.items():
+        if table.key and (other := owners.setdefault(table.key, name)) != name:
+            key = f"people.{name}.key"
+            raise ConfigError(f"{path}: {key} is that of {other}: leave it out, and run `carctl people add`", key)
 
 
 def _converted(data: object, kind: type[T], path: Path, place: str) -> T:

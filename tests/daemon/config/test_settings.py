@@ -206,6 +206,13 @@ def test_a_command_to_copy_is_quoted(tmp_path: Path) -> None:
     assert model.pull == "carctl models pull 'hf:owner/repo/a (1).gguf'"
 
 
+def test_two_people_with_one_key_are_refused(tmp_path: Path) -> None:
+    key = "0" * 64
+    with pytest.raises(ConfigError, match="is that of anna") as refused:
+        loaded(tmp_path, f'[people.anna]\nkey = "{key}"\n[people.twin]\nkey = "{key}"\n')
+    assert refused.value.key == "people.twin.key"
+
+
 @pytest.mark.parametrize(
     ("table", "key", "message"),
     [
