@@ -254,7 +254,7 @@ async def test_a_model_is_shown_with_its_modelfile(offline: OfflineDoor, fake: F
         ["temperature", "0.5"],
         ["num_predict", "9"],
     ]
-    assert answer["modelfile"].startswith("FROM /models/guide.gguf\nTEMPLATE")
+    assert answer["modelfile"].startswith("FROM guide.gguf\nTEMPLATE")
     assert 'SYSTEM """Be brief."""' in answer["modelfile"]
 
 

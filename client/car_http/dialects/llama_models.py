@@ -1,5 +1,6 @@
 """llama-server's `/props` and `/slots`, and LM Studio's `/api/v0/models`: what they say of models."""
 
+from pathlib import Path
 from typing import Any
 
 from car_client.formats import FORMATS
@@ -21,7 +22,7 @@ def props_object(details: ModelDetails) -> dict[str, Any]:
         },
         "total_slots": model.capacity,
         "model_alias": model.name,
-        "model_path": model.path,
+        "model_path": Path(model.path).name,
         "modalities": {"vision": "images" in model.can, "audio": "audio" in model.can},
         "chat_template": (file.chat_template if file else None) or "",
         "chat_template_caps": {

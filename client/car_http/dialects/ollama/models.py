@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from car_client.results import Model, ModelDetails
@@ -87,7 +88,7 @@ def _entry(name: str, model: Model, files: Files, started: int) -> dict[str, Any
 def _modelfile(model: Model, template: str, parameters: str) -> str:
     """Return what a Modelfile of the model would say."""
     texts = {"TEMPLATE": template, "SYSTEM": model.defaults.system}
-    lines = [f"FROM {model.path}", *(f'{name} """{text}"""' for name, text in texts.items() if text)]
+    lines = [f"FROM {Path(model.path).name}", *(f'{name} """{text}"""' for name, text in texts.items() if text)]
     return "\n".join([*lines, *(f"PARAMETER {line}" for line in parameters.splitlines())])
 
 
