@@ -413,6 +413,9 @@ def test_a_key_that_all_users_read_or_that_has_a_password_is_refused(folder: Pat
         serving(certificate, shown)
     with pytest.raises(CertificateError, match="cannot read"):
         serving(folder / "none.pem", key)
+    (folder / "empty.pem").touch()
+    with pytest.raises(CertificateError, match="is not a certificate"):
+        fingerprint(folder / "empty.pem")
     with pytest.raises(CertificateError, match="not a certificate and its key"):
         serving(key, key)
 

@@ -315,6 +315,9 @@ def test_carctl_prints_a_link_with_the_key_behind_the_part_that_no_server_gets(f
     settings = load_settings(config=config)
     secret = add_key(folder / "http-keys", "default").secret
     assert link_of(settings) == f"http://127.0.0.1:8321/#key={secret}"
+    (folder / "http-keys").write_text("default a+b&c%20d#e-0123456789\n")
+    assert link_of(settings).partition("#key=")[2] == "a%2Bb%26c%2520d%23e-0123456789"
+    (folder / "http-keys").write_text(f"default {secret}\n")
     leading = leading_to(link_of(settings), folder / "run")
     assert f"url=http://127.0.0.1:8321/#key={secret}" in leading.read_text()
     assert leading.stat().st_mode & 0o777 == 0o600

@@ -67,7 +67,11 @@ def run(client: Client, options: Namespace) -> None:
 
 
 def _described(table: Mapping[str, Any]) -> str:
-    figures = [f"weight {table.get('weight', 1):g}", f"in flight {table.get('in_flight', 'any')}"]
+    weight = table.get("weight", 1)
+    figures = [
+        f"weight {weight:g}" if isinstance(weight, int | float) else f"weight {weight!r}: not a number",
+        f"in flight {table.get('in_flight', 'any')}",
+    ]
     if "tokens_per_day" in table:
         figures.append(f"{table['tokens_per_day']} tokens a day")
     if table.get("background"):

@@ -99,7 +99,8 @@ def _print_csv(report: UsageReport, by: list[str]) -> None:
 
 
 def _cell(text: str) -> str:
-    """Return a text that a spreadsheet takes for no formula: clients choose their labels."""
+    """Return a text that is no formula for a spreadsheet and no command for a terminal: clients choose their labels."""
+    text = one_line(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) and text != "-" else text
 
 

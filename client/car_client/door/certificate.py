@@ -57,7 +57,7 @@ def _first(certificate: Path) -> bytes:
     """Return the first certificate of a file; raises CertificateError."""
     try:
         found = _PEM.search(certificate.read_text(errors="replace"))
-        return ssl.PEM_cert_to_DER_cert(found[0]) if found else b""
+        return ssl.PEM_cert_to_DER_cert(found[0] if found else "")
     except OSError as error:
         raise CertificateError(f"cannot read {certificate}: {os.strerror(error.errno or 0)}; {_HOW}") from error
     except ValueError as error:

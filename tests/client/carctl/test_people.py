@@ -50,6 +50,12 @@ def test_a_key_is_shown_once_and_admits_its_person_until_it_is_removed(home: Pat
     assert config.read_text().strip() == "# mine\n[daemon]\nlog_level = 'info'"
 
 
+def test_a_table_with_a_mistake_is_listed_with_it(home: Path) -> None:
+    with (home / "car" / "card.toml").open("a") as config:
+        config.write('[people.anna]\nweight = "heavy"\n')
+    assert people(home, "list") == (0, "anna  weight 'heavy': not a number  in flight any  no key\n", "")
+
+
 def test_names_that_are_taken_missing_or_bad_change_nothing(home: Path) -> None:
     people(home, "add", "anna")
     before = (home / "car" / "card.toml").read_text()

@@ -53,6 +53,14 @@ def test_csv_has_every_amount_and_no_label_becomes_a_formula(reporting: FakeDaem
     ]
 
 
+@pytest.mark.parametrize("form", ["--csv", "--by=app"])
+def test_a_label_controls_no_terminal(reporting: FakeDaemon, form: str) -> None:
+    reporting.answers["daemon/usage"] = {**REPORT, "rows": [{"uid": 1, "app": "\x1b]0;owned\x07\u202eabc"}]}
+    _, shown, _ = usage(reporting, "--by", "app", form)
+    assert "owned" in shown
+    assert not set(shown) & {"\x1b", "\x07", "\u202e"}
+
+
 def test_a_number_of_days_ends_today(reporting: FakeDaemon) -> None:
     before = date.today()
     usage(reporting, "--since", "7d", "--json")

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.http.command import system_settings
@@ -42,7 +43,7 @@ def link_of(settings: Settings) -> str:
     """Return the page's address with the user's own key behind #, which a browser sends to no server."""
     if not settings.ports:
         raise WrongUse("a browser needs a port of the door: run `carctl http enable`")
-    key = "" if settings.no_key else f"#key={own_key(settings.keys).secret}"
+    key = "" if settings.no_key else f"#key={quote(own_key(settings.keys).secret)}"
     return f"{settings.ports[0].url}/{key}"
 
 
