@@ -116,6 +116,14 @@ class DoorProtocol(HttpToolsProtocol):
             self.cycle = self._answering
         super().connection_lost(exc)
 
+    def eof_received(self) -> None:
+        """Notify the request that is being answered, because output that the client does not read delays the end."""
+        cycle = self._answering
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self.flow.resume_writing()
+
     def data_received(self, data: bytes) -> None:
         """Parse received bytes, unless the connection was refused."""
         if self.transport.is_closing():

@@ -189,6 +189,16 @@ async def test_all_requests_that_wait_have_together_the_bounds_of_one_head(bench
     assert bench.client.ended == "closed"
 
 
+async def test_a_client_that_closes_its_side_has_left_also_while_its_answer_waits_to_be_read(bench: Bench) -> None:
+    bench.app.pieces = 1
+    await bench.send(GET)
+    bench.client.unread = 10**6
+    bench.door.pause_writing()
+    bench.door.eof_received()
+    await bench.settle()
+    assert bench.app.left == ["/x"]
+
+
 async def test_a_request_that_waited_and_is_answered_counts_no_more(bench: Bench) -> None:
     for _ in range(3 * MOST_WAITING):
         await bench.send(GET * 2)
