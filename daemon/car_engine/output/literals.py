@@ -253,7 +253,7 @@ def _nested(text: str) -> Any:
             stack[-1][1].append((name, _members(members) if members else _plain(between)))
         else:
             return text
-    return _members(stack[0][1]) if len(stack) == 1 else text
+    return _members(stack[0][1]) if len(stack) == 1 and stack[0][1] else text
 
 
 def _members(members: list[tuple[str, Any]]) -> Any:

@@ -175,3 +175,11 @@ def test_a_call_of_gpt_oss_that_a_message_interrupts_is_invalid() -> None:
     for begun in ("", '{"t": '):
         text, calls = found("gpt_oss", f"{CALL}{begun}<|channel|>final<|message|>Done.")
         assert (text, calls) == ("Done.", [("get", begun, "arguments")])
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": ["string", "integer"]}])
+def test_a_marker_of_minimax_in_an_argument_without_a_type_is_text(kind: dict[str, object]) -> None:
+    function = Function("get", "", {"properties": {"t": kind}})
+    value = "(see ]<]minimax[>[ here)"
+    text = written(FAMILIES["minimax_m3"], [Call(function, {"t": value})])
+    assert read_in("minimax_m3", [text], [function]) == ("", [("get", json.dumps({"t": value}), None)])
