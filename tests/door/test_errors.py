@@ -281,10 +281,12 @@ async def test_a_context_that_is_too_short_comes_with_the_settings_for_a_longer_
     assert message.endswith(f"Please reduce the length of the messages. ({why})")
 
 
-@pytest.mark.parametrize(("most", "status"), [(1, 400), (2, 429)])
+@pytest.mark.parametrize(
+    ("most", "prompts", "n", "status"), [(1, 2, 1, 400), (2, 2, 1, 429), (2, 2, 2, 400), (16, 20, 1, 429)]
+)
 async def test_more_prompts_than_a_person_may_ever_send_at_once_are_no_matter_of_time(
-    offline: OfflineDoor, fake: FakeDaemon, most: int, status: int
+    offline: OfflineDoor, fake: FakeDaemon, most: int, prompts: int, n: int, status: int
 ) -> None:
     fake.answers["infer"] = RpcError("quota", limit="in_flight", value=most, used=most, retry_after_ms=1000)
-    answer = await offline.post("/v1/completions", {"model": "guide", "prompt": ["a", "b"]})
+    answer = await offline.post("/v1/completions", {"model": "guide", "prompt": ["a"] * prompts, "n": n})
     assert (answer.status, answer.json["error"]["param"]) == (status, "prompt" if status == 400 else None)

@@ -51,10 +51,11 @@ def completing(read: Callable[[R, Caller], Job | Prompts]) -> Handler[R]:
                 answers = await exchange.while_connected(_answers(door, job.params))
             except QuotaReached as error:
                 most = error.data.get("value", 0)
-                if error.data.get("limit") != "in_flight" or most >= len(job.params):
+                at_once = sum(params.get("n", 1) for params in job.params[:_AT_ONCE])
+                if error.data.get("limit") != "in_flight" or most >= at_once:
                     raise
                 # Another attempt would end the same way.
-                raise bad("prompt", f"{len(job.params)} prompts, at most {most} for your key: send fewer") from error
+                raise bad("prompt", f"{at_once} answers at once, at most {most} for your key: send fewer") from error
         longest_queued = max(answers, key=lambda answer: answer.timings.queue_ms)
         await exchange.respond(job.whole(answers), headers=timing_headers(longest_queued))
 
