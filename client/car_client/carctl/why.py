@@ -21,7 +21,8 @@ REASONS: dict[PartedBy, tuple[str, str]] = {
     "no_mark": ("the model cannot go on at this place", "nothing: the next prompt that parts here can"),
     "restart": ("its cells ended with their engine", "set `cache_dir` to keep them"),
 }
-
+# The prompts do not differ in these tokens.
+_LOST = ("evicted", "no_mark", "restart")
 
 # The last token of a prompt is always computed: its logits are not kept.
 _ALL = "nothing was read again"
@@ -50,7 +51,11 @@ def run(client: Client, options: Namespace) -> None:
         print("\n".join(map(clipped, _page(prompts[0]))))
         return
     for each in prompts:
-        reason = "" if each.parted is None else f"  {each.parted.reason} after {each.parted.at:,}"
+        reason = (
+            ""
+            if each.parted is None
+            else f"  {each.parted.reason} {'before' if each.parted.reason in _LOST else 'after'} {each.parted.at:,}"
+        )
         print(clipped(f"{each.id!s:<8}{duration(each.age_s):>7} ago  {_figures(each)}{reason}"))
 
 
@@ -61,7 +66,8 @@ def _page(prompt: ReadPrompt) -> list[str]:
         return [*lines, f"no earlier prompt has cells that it may reuse for the other {read:,}" if read > 1 else _ALL]
     happened, advice = REASONS[parted.reason]
     where = "" if parted.message is None else f", in message {parted.message} ({parted.role})"
-    lines += [f"{parted.tokens:,} tokens were read again after {parted.at:,}{where}", f"why: {happened}"]
+    place = f"of the first {parted.at:,}" if parted.reason in _LOST else f"after {parted.at:,}{where}"
+    lines += [f"{parted.tokens:,} tokens were read again {place}", f"why: {happened}"]
     lines += [f"  {name}  {_quoted(text)}" for name, text in _words(parted) if text is not None]
     return [*lines, f"to do: {advice}"]
 

@@ -49,6 +49,14 @@ def test_the_last_prompts_are_a_line_each(daemon: FakeDaemon) -> None:
     )
 
 
+@pytest.mark.parametrize("reason", ["evicted", "no_mark", "restart"])
+def test_tokens_whose_cells_are_lost_come_before_the_place_where_the_prompts_part(
+    daemon: FakeDaemon, reason: str
+) -> None:
+    daemon.answers["daemon/why"] = {"prompts": [prompt("b", parted={"reason": reason, "at": 410, "tokens": 390})]}
+    assert "390 tokens were read again of the first 410\n" in shown(daemon, "b")
+
+
 def test_a_prompt_has_its_reason_with_the_words_of_both(daemon: FakeDaemon) -> None:
     assert shown(daemon, "b") == (
         "request b to guide, 3.0 s ago: 10 of 1,400 tokens cached\n"
