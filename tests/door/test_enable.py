@@ -178,7 +178,8 @@ def test_without_keys_the_network_is_refused_and_the_configuration_stays(folder:
 
 def test_an_address_that_would_take_the_port_of_this_machines_apps_is_refused(folder: Path, served: Daemon) -> None:
     env, port = env_of(folder, served.path), free_port()
-    for wrong in ([f"--lan=0.0.0.0:{port}", "--port", str(port)], ["--lan", "--no-lan"]):
+    same = [[f"--lan={host}:{port}", "--port", str(port)] for host in ("0.0.0.0", "127.0.0.1")]
+    for wrong in (*same, ["--lan", "--no-lan"]):
         done = carctl("http", "enable", *wrong, env=env)
         assert (done.returncode, (folder / "config/car/card.toml").exists()) == (2, False), done.stderr
 

@@ -428,6 +428,10 @@ def test_a_certificate_is_kept_while_it_has_the_names_and_its_key_is_private(fol
     assert making.ensure_certificate(certificate, key, ["two"], [])
     assert fingerprint(certificate) != first
     assert key.stat().st_mode & 0o777 == 0o600
+    for spoil in (key.unlink, lambda: key.write_bytes(b"another"), lambda: key.chmod(0o644)):
+        spoil()
+        assert making.ensure_certificate(certificate, key, ["two"], [])
+        serving(certificate, key)
     assert pinning(certificate).verify_mode == ssl.CERT_REQUIRED
 
 

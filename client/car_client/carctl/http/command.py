@@ -167,8 +167,8 @@ def changes(before: Settings, options: Namespace) -> dict[str, str | list[str]]:
     ports = (Loopback("127.0.0.1", options.port or DEFAULT_PORT),) if options.port or not before.ports else before.ports
     # The usual Unix socket needs no mention.
     paths = [f"unix:{each}" for each in before.addresses if isinstance(each, Path) and each != default_socket()]
-    taken = {each.port for each in ports}
-    if clash := next((each for each in network if each.port in taken and each.host in EVERYWHERE), None):
+    taken = {(host, each.port) for each in ports for host in (*EVERYWHERE, each.host)}
+    if clash := next((each for each in network if (each.host, each.port) in taken), None):
         raise WrongUse(f"port {clash.port} is the port of this machine's own apps: give --lan {clash.host}:ANOTHER")
     values: dict[str, str | list[str]] = {}
     if (ports, network) != (before.ports, before.network):

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from car_client.carctl.config.card_toml import replace_file
-from car_client.door.certificate import CertificateError
+from car_client.door.certificate import CertificateError, serving
 
 # Clocks of machines differ.
 _LEEWAY = timedelta(days=1)
@@ -25,12 +25,12 @@ _RENEWED_BEFORE = timedelta(days=30)
 
 
 def ensure_certificate(certificate: Path, private_key: Path, names: Sequence[str], addresses: Sequence[str]) -> bool:
-    """Make a certificate, unless the present one has the names and lasts; return whether it was made.
+    """Make a certificate, unless the present pair serves, has the names and lasts; return whether it was made.
 
     Raises CertificateError.
     """
     try:
-        if certificate.exists() and _serves(certificate, names):
+        if certificate.exists() and _serves(certificate, private_key, names):
             return False
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
@@ -47,9 +47,13 @@ def ensure_certificate(certificate: Path, private_key: Path, names: Sequence[str
     return True
 
 
-def _serves(certificate: Path, names: Sequence[str]) -> bool:
-    """Return whether a certificate has the names, and lasts."""
+def _serves(certificate: Path, private_key: Path, names: Sequence[str]) -> bool:
+    """Return whether a certificate has its key, and the names, and lasts."""
     present = x509.load_pem_x509_certificate(certificate.read_bytes())
+    try:
+        serving(certificate, private_key)
+    except CertificateError:
+        return False
     lasts = present.not_valid_after_utc - datetime.now(UTC) > _RENEWED_BEFORE
     try:
         found = present.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
