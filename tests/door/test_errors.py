@@ -179,10 +179,21 @@ async def test_a_last_message_that_goes_on_leaves_no_room_for_the_begin_of_anoth
     answer = await offline.post(CHAT, body | both)
     assert (answer.status, answer.json["error"]["param"]) == (400, "add_generation_prompt")
     assert "continue_final_message" in answer.json["error"]["message"]
+    by_template = {"continue_final_message": True, "chat_template_kwargs": {"add_generation_prompt": True}}
+    assert (await offline.post(CHAT, body | by_template)).status == 400
     for begins in (False, None):
         assert (await offline.post(CHAT, body | both | {"add_generation_prompt": begins})).status == 200
         assert fake.params("infer")["continue_last"]
     assert (await offline.post(CHAT, {**body, **HELLO, "add_generation_prompt": True})).status == 200
+    assert "template_args" not in fake.params("infer")
+    assert (await offline.post(CHAT, {**body, **HELLO, "add_generation_prompt": False})).status == 200
+    assert fake.params("infer")["template_args"] == {"add_generation_prompt": False}
+
+
+async def test_a_refused_token_of_a_prompt_is_named_as_it_was_sent(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.answers["infer"] = RpcError("invalid_params", param="tokens", why="a token is beyond the vocabulary")
+    answer = await offline.post("/v1/completions", {"model": "guide", "prompt": [10**9]})
+    assert (answer.status, answer.json["error"]["param"]) == (400, "prompt")
 
 
 @pytest.mark.parametrize("n", [0, 9, 10**8, 15_539_239_859, 2**70])

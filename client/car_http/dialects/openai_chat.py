@@ -40,6 +40,7 @@ NAMES = {
     "reasoning": ("reasoning_effort",),
     "reasoning_tokens": ("thinking_budget_tokens",),
     "continue_last": ("continue_final_message",),
+    "tokens": ("prompt",),
 }
 _REFUSED = {
     "audio": "the models of this machine answer in text",
@@ -168,7 +169,8 @@ def read(request: ChatRequest, caller: Caller) -> Job:
     refuse(request, _REFUSED)
     if request.modalities not in (None, ["text"], []):
         raise bad("modalities", 'the models of this machine answer in text: send ["text"] or leave it out')
-    if request.add_generation_prompt and request.continue_final_message:
+    begins = request.add_generation_prompt or (request.chat_template_kwargs or {}).get("add_generation_prompt")
+    if begins and request.continue_final_message:
         raise bad("add_generation_prompt", "begins a new message: leave it out, or leave out `continue_final_message`")
     params = sampled_params(request, caller)
     params["messages"] = [_message(each, f"messages[{place}]") for place, each in enumerate(request.messages)]
@@ -322,6 +324,8 @@ def allowed(offered: list[dict[str, Any]], names: set[str], left_out: Sequence[s
 def _reasoning(request: ChatRequest) -> dict[str, Any]:
     """Return the mode of thoughts, and the effort for templates that take one."""
     arguments = dict(request.chat_template_kwargs or {})
+    if request.add_generation_prompt is False and not request.continue_final_message:
+        arguments["add_generation_prompt"] = False
     effort = request.reasoning_effort
     if effort is not None and effort != _OFF:
         arguments.setdefault("reasoning_effort", effort)
