@@ -51,11 +51,9 @@ def run(client: Client, options: Namespace) -> None:
         print("\n".join(map(clipped, _page(prompts[0]))))
         return
     for each in prompts:
-        reason = (
-            ""
-            if each.parted is None
-            else f"  {each.parted.reason} {'before' if each.parted.reason in _LOST else 'after'} {each.parted.at:,}"
-        )
+        parted = each.parted
+        side = "before" if parted is not None and parted.reason in _LOST else "after"
+        reason = "" if parted is None else f"  {parted.reason} {side} {parted.at:,}"
         print(clipped(f"{each.id!s:<8}{duration(each.age_s):>7} ago  {_figures(each)}{reason}"))
 
 

@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         self._outbound = OutboundBuffer(self._limits, share)
         self.subscriptions = Subscriptions()
         call, refused = partial(context.call, self), partial(context.refused, self)
-        self.requests = RequestsInFlight(call, refused, self._limits.max_in_flight, self._outbound, share)
+        self.requests = RequestsInFlight(call, refused, self._limits.max_in_flight, self._outbound, share, self.user)
         self._transport: asyncio.Transport | None = None  # None before it is made and once it is lost
         self._descriptor = -1
         self._paused = False  # whether reading waits for frames to be carried out

@@ -87,6 +87,7 @@ class RequestsInFlight:
         most: int,
         outbound: OutboundBuffer,
         share: Sharing,
+        speaker: Identity,
     ) -> None:
         self._carry_out = carry_out
         self._count_refused = count_refused
@@ -94,7 +95,7 @@ class RequestsInFlight:
         self._outbound = outbound
         self._batches = Batches(self._send, share)
         self._calls: dict[Id, RpcCall] = {}
-        self._speaker: Identity | None = None  # whose calls come now; None for the connection's own user
+        self._speaker = speaker  # whose calls come now
         self.tokens_served = 0  # in the speaker's answers
         self.on_answer: Callable[[], None] | None = None  # called after every response or batch of responses, where set
 
@@ -109,8 +110,6 @@ class RequestsInFlight:
     @property
     def own(self) -> int:
         """The number of the speaker's requests."""
-        if self._speaker is None:
-            return len(self._calls)
         return sum(call.identity == self._speaker for call in self._calls.values())
 
     def receive(self, frame: Call | Batch) -> None:
@@ -190,7 +189,7 @@ class RequestsInFlight:
 
     def _end(self, add: AddAnswer | None, call: RpcCall, frame: bytes) -> None:
         del self._calls[call.id]
-        if self._speaker is None or call.identity == self._speaker:
+        if call.identity == self._speaker:
             self.tokens_served += call.completion_tokens
         if add is None:
             self._send(frame)
