@@ -64,7 +64,7 @@ TYPESAFES = [
     ({"state": LEFT_OUT}, "state", "required"),
     ({"state": ""}, "state", "give what the questions are about"),
     ({"state": {"messages": []}}, "state", "give what the questions are about"),
-    ({"state": [{"role": "user", "content": 5}]}, "state.0.content", "give a text, or a list"),
+    ({"state": [{"role": "user", "content": 5}]}, "state.0.content", "Expected `str | array | null`"),
     ({"state": [{"role": "user", "content": [{"type": "film"}]}]}, "state.0.content.0", "a part is {type: text"),
     (
         {"state": [{"role": "user", "content": [{"type": "image_url", "image_url": URL}]}]},
@@ -96,8 +96,12 @@ TYPESAFES = [
     ({"images": [URL]}, "images.0", "as a data URL"),
     ({"assets": []}, "assets", "Expected `object | null`"),
     ({"assets": {"<a>": 5}}, "assets.<a>", "Expected `object`"),
-    ({"state": [{"role": "user", "content": 5}], "images": [PNG]}, "state.0.content", "give a text, or a list"),
-    ({"state": [{"role": "user", "content": {"a": 1}}], "assets": PLACED}, "state.0.content", "give a text, or a list"),
+    ({"state": [{"role": "user", "content": 5}], "images": [PNG]}, "state.0.content", "Expected `str | array | null`"),
+    (
+        {"state": [{"role": "user", "content": {"a": 1}}], "assets": PLACED},
+        "state.0.content",
+        "Expected `str | array | null`",
+    ),
     ({"assets": {"<a>": {"type": "film"}}}, "assets.<a>.type", "an asset is an image"),
     ({"card": {"orders": 3}}, "card.orders", "<= 2"),
     ({"card": {"priority": "urgent"}}, "card.priority", 'write "latency_critical" or "throughput"'),

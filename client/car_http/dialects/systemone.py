@@ -168,7 +168,7 @@ def _message(message: dict[str, Any], place: str) -> dict[str, Any]:
     if content is None or isinstance(content, str):
         return message
     if not isinstance(content, list):
-        raise bad(f"{place}.content", "give a text, or a list of parts")
+        raise bad(f"{place}.content", "Expected `str | array | null`")
     parts = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     return message | {"content": sorted(parts, key=lambda part: part["type"] != "image")}
 
