@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from car_protocol.conversation import Message, ReasoningMode, Tool, ToolChoice
-from car_protocol.infer import Lora, Priority
+from car_protocol.infer import Lora, Priority, SupersedeScope
 from car_protocol.sampling import Dry, Mirostat, Xtc
 
 
@@ -132,6 +132,8 @@ class InferOptions(TypedDict, total=False):
     """A key of up to 128 bytes: a valid newer request of this connection with the same key cancels the older one
     (`data.superseded`) and takes its place in a full queue, unless it is held back.
     """
+    supersede_scope: SupersedeScope
+    """`program`: `supersede` counts on all connections of the process for the same tenant. Default 'connection'."""
     session: str
     """A name of up to 128 bytes; the replica that ran the session last is preferred."""
     cache_salt: str

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from car_client.errors import CardError, ConnectionLost
 from car_client.results import Answer, Chunk
-from car_http.daemon.connection import DaemonConnection, Ended, Event, Newest
+from car_http.daemon.connection import DaemonConnection, Ended, Event
 from car_http.daemon.pool import DaemonPool, decoded
 from car_http.dialects.job import Job
 from car_http.dialects.whole_calls import WholeCalls, without_cut_call
@@ -39,14 +39,12 @@ class Gone(Exception):
     """The client left; its request was cancelled."""
 
 
-async def answer(pool: DaemonPool, newest: Newest, job: Job, exchange: Exchange, pace: Pace) -> None:
+async def answer(pool: DaemonPool, job: Job, exchange: Exchange, pace: Pace) -> None:
     """Answer an exchange; raises CardError before the head of the answer, and Gone."""
-    key = job.params.pop("supersede", None)
     while True:
         async with pool.call(*_call(job)) as connection:
             try:
-                with newest.running(exchange.owner, key, connection):
-                    await _answer(connection, job, exchange, pace)
+                await _answer(connection, job, exchange, pace)
             except ConnectionLost:
                 # A kept connection may end while the call is sent on it.
                 if connection.answered or not connection.reused:

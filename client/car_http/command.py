@@ -23,7 +23,6 @@ from car_client.paths import usable_paths
 from car_http.app import Door
 from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.crowds import Strangers, Visitors
-from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.feeds import Feeds
@@ -87,7 +86,6 @@ def run(arguments: Sequence[str], people: Callable[[], Sequence[str]] = humans) 
         pool,
         Catalogue(pool),
         DoorMetrics(),
-        Newest(),
         DaemonHealth(pool),
         Feeds(pool),
         PageViews(),

@@ -81,7 +81,7 @@ _PARAM = re.compile(r"\b[a-z]+_[a-z_]+\b")
 # How msgspec says that a struct has no such member.
 UNKNOWN_MEMBER = "Object contains unknown field"
 # Members that the door makes itself: no client can have sent a wrong value. The oldest daemons give no reason.
-_MADE_HERE = frozenset({"cache_salt", "tenant", "person"})
+_MADE_HERE = frozenset({"cache_salt", "tenant", "person", "supersede_scope"})
 _UNKNOWN = "unknown model"  # the daemon's `why` of a name that no model has
 _CROWDS = ("max_connections", "max_connections_per_uid", "max_users", "max_in_flight", "max_client_bytes")
 

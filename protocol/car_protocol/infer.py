@@ -19,6 +19,7 @@ from car_protocol.meta import Params, Person, Tenant, check_tenant, note
 from car_protocol.sampling import Fraction, Sampling, Temperature
 
 Priority = Literal["latency_critical", "throughput"]
+SupersedeScope = Literal["connection", "program"]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 MAX_STOP_BYTES = 256
@@ -189,6 +190,10 @@ class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields
             "cancels the older one (`data.superseded`) and takes its place in a full queue, unless it is held back"
         ),
     ] = None
+    supersede_scope: Annotated[
+        SupersedeScope,
+        note("`program`: `supersede` counts on all connections of the process for the same tenant"),
+    ] = "connection"
     session: Annotated[
         str | None,
         note(f"a name of up to {MAX_SESSION_BYTES} bytes; the replica that ran the session last is preferred"),

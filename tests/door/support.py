@@ -20,7 +20,6 @@ from car_http.answering import Pace
 from car_http.app import Door
 from car_http.catalogue import Catalogue, DaemonHealth
 from car_http.crowds import BodyMemory
-from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.feeds import Feeds
@@ -178,7 +177,6 @@ class OfflineDoor:
             self.pool,
             Catalogue(self.pool),
             self.metrics,
-            Newest(),
             health,
             feed,
             PageViews(),

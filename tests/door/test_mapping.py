@@ -1,6 +1,5 @@
 """Members that several dialects share: labels, sessions, deadlines, thoughts, card's own."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -236,20 +235,13 @@ async def test_a_count_of_tokens_has_no_budget(offline: OfflineDoor, fake: FakeD
     assert "reasoning_tokens" not in fake.params("tokenize")
 
 
-async def test_the_newest_request_of_a_key_cancels_the_older_one(offline: OfflineDoor, fake: FakeDaemon) -> None:
-    fake.silent_after = 1
-    body = HELLO | {"stream": True, "card": {"supersede": "editor-1"}}
-    async with offline.posting(CHAT, body) as older, offline.posting(CHAT, HELLO | {"stream": True}) as other:
-        fake.silent_after = None
-        newer = await offline.post(CHAT, body)
-        await asyncio.to_thread(fake.wait_until_gone, 1)
-        assert "supersede" not in fake.params("infer_stream")
-        other.left.set()
-    assert older.events[-1]["error"]["code"] == "cancelled"
-    assert newer.events[-1]["choices"][0]["finish_reason"] == "stop"
-    assert "error" not in other.events[-1]
-    # The key is free again.
-    assert (await offline.post(CHAT, body)).events[-1]["choices"][0]["finish_reason"] == "stop"
+async def test_a_key_of_supersede_counts_on_all_connections_of_the_door(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    await offline.post(CHAT, HELLO | {"card": {"supersede": "editor-1"}})
+    assert fake.params("infer") | {"supersede": "editor-1", "supersede_scope": "program"} == fake.params("infer")
+    await offline.post(CHAT, HELLO, x_card_supersede="editor-2")
+    assert fake.params("infer") | {"supersede": "editor-2", "supersede_scope": "program"} == fake.params("infer")
+    await offline.post(CHAT, HELLO)
+    assert "supersede_scope" not in fake.params("infer")
     assert (await offline.post(CHAT, HELLO | {"card": {"supersede": 7}})).status == 400
 
 

@@ -368,6 +368,20 @@ def test_keys_of_another_connection_supersede_nothing(small: RawClient, small_da
     assert small.response(older)["result"]["text"] == LONG[0].answer
 
 
+def test_a_key_of_the_program_counts_on_its_other_connections_for_the_same_tenant(
+    small: RawClient, small_daemon: Daemon
+) -> None:
+    same: Json = {"supersede": "key", "supersede_scope": "program", "tenant": "anna"}
+    older = small.send("infer_stream", endless(**same))
+    small.first_chunk(older)
+    with small_daemon.connect() as other:
+        for spares in ({"tenant": "bob"}, {"supersede": "other key"}, {"supersede_scope": "connection"}):
+            assert other.result("infer", greedy(KNOWN[0], **same | spares))["text"] == KNOWN[0].answer
+        assert other.result("daemon/status")["totals"]["in_flight"] == 1, "the older request ended"
+        assert other.result("infer", greedy(KNOWN[0], **same))["text"] == KNOWN[0].answer
+    assert small.response(older)["error"]["data"]["superseded"] is True
+
+
 def test_progress_has_position_and_prefill(single: RawClient, single_daemon: Daemon) -> None:
     with single_daemon.connect() as holder:
         holders = fill(holder, 1)

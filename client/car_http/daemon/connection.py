@@ -1,12 +1,7 @@
-"""One connection to the daemon with one call at a time; reading pauses while events are not taken.
-
-`Newest` is `supersede` over several HTTP requests: the daemon does so within one connection, and each HTTP request has
-a connection of its own.
-"""
+"""One connection to the daemon with one call at a time; reading pauses while events are not taken."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -16,7 +11,6 @@ from car_client.errors import CardError, ConnectionLost, ProtocolError, from_obj
 from car_client.results import Chunk
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
-from car_protocol.errors import RpcError
 from car_protocol.framing import LineFramer
 from car_protocol.methods import CHUNK, PROGRESS
 
@@ -118,12 +112,6 @@ class DaemonConnection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def end(self, error: CardError) -> None:
-        """End the call with an error of the door's, and the connection."""
-        self._fail(error)
-        self.close()
-        self.wake()
-
     def close(self) -> None:
         """End the connection, which cancels its call or its subscription at the daemon."""
         self.idle = False
@@ -149,26 +137,3 @@ class DaemonConnection(asyncio.Protocol):
     def _fail(self, error: CardError) -> None:
         """End the call with its first error; events that came before are still taken."""
         self._error = self._error or error
-
-
-class Newest:
-    """The running call of each key; keys of one owner never end requests of another."""
-
-    def __init__(self) -> None:
-        self._running: dict[tuple[str, str], DaemonConnection] = {}
-
-    @contextmanager
-    def running(self, owner: str, key: str | None, connection: DaemonConnection) -> Iterator[None]:
-        """Cancel the older call of the key, and run this one for the length of a block."""
-        if key is None:
-            yield
-            return
-        place = (owner, key)
-        if older := self._running.get(place):
-            older.end(from_object(RpcError("cancelled", superseded=True).as_object()))
-        self._running[place] = connection
-        try:
-            yield
-        finally:
-            if self._running.get(place) is connection:
-                del self._running[place]

@@ -199,7 +199,10 @@ def own_params(caller: Caller, body: Own | None) -> dict[str, Any]:
     """Return the members of card's own: of the headers `X-Card-*`, and of `card` in the body, which counts first."""
     by_header = {name: caller.header(header) for name, header in _OWN_HEADERS.items()}
     params = {name: _own_value(name, text) for name, text in by_header.items() if text is not None}
-    return params if body is None else params | same_named(body, Own.__struct_fields__)
+    if body is not None:
+        params |= same_named(body, Own.__struct_fields__)
+    # A client's requests come on connections of their own, and reach the daemon on any of the door's.
+    return params | {"supersede_scope": "program"} if "supersede" in params else params
 
 
 def as_sent(request: Struct, names: Names, caller: Caller) -> dict[str, str]:

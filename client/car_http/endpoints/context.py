@@ -12,7 +12,6 @@ from car_client.errors import CardError, ProtocolError
 from car_client.results import Model
 from car_http.answering import Pace, answer
 from car_http.catalogue import Catalogue, DaemonHealth
-from car_http.daemon.connection import Newest
 from car_http.daemon.pool import DaemonPool
 from car_http.dialects.common import Caller, decode, of_texts, packed
 from car_http.dialects.forms import members_and_file, request_and_files
@@ -34,7 +33,6 @@ class DoorContext(Struct, frozen=True):
     pool: DaemonPool
     catalogue: Catalogue
     metrics: DoorMetrics
-    newest: Newest
     health: DaemonHealth
     feeds: Feeds
     views: PageViews
@@ -132,7 +130,7 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     with named_as_sent(job.members):
         if (stands_in := await fit_to_model(door, job.params, claude=job.claude)) is not None:
             job.writer.name_model(stands_in.name)
-        await answer(door.pool, door.newest, job, exchange, door.pace)
+        await answer(door.pool, job, exchange, door.pace)
 
 
 def bound_thoughts(params: dict[str, Any], efforts: Mapping[str, int]) -> None:

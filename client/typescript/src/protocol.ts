@@ -265,6 +265,11 @@ export interface InferParams {
    * the older one (`data.superseded`) and takes its place in a full queue, unless it is held back
    */
   supersede?: string;
+  /**
+   * `program`: `supersede` counts on all connections of the process for the same tenant Default
+   * "connection".
+   */
+  supersede_scope?: "connection" | "program";
   /** a name of up to 128 bytes; the replica that ran the session last is preferred */
   session?: string;
   /** a text of up to 128 bytes; prompts share prefixes with the same user and salt only */

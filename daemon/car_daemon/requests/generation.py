@@ -12,7 +12,7 @@ from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.explanations import Answered, Explanations
 from car_daemon.scheduler.replicas import blocks_of
-from car_daemon.scheduler.request import EngineFailure, Prompt, Request, RequestSpec
+from car_daemon.scheduler.request import EngineFailure, Prompt, Request, RequestSpec, Supersede
 from car_daemon.telemetry.metrics import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.decide import DecideParams
@@ -41,7 +41,6 @@ def request_of(
 
     `keys` are the keys of all answers; the first answer keeps the prompt.
     """
-    supersede = params.supersede if isinstance(params, InferParams) else None
     spec = RequestSpec(
         key=keys[index],
         group=keys[0] if len(keys) > 1 else None,
@@ -56,7 +55,7 @@ def request_of(
         priority="throughput" if origin.background else params.priority,
         wait=params.wait,
         queue=params.queue,
-        supersede=None if supersede is None else (origin.connection, f"{origin.identity.namespace}:{supersede}"),
+        supersede=_supersede(params, origin) if isinstance(params, InferParams) else None,
         progress=params.progress,
         device=params.device,
         session=None if params.session is None else (origin.identity.number, params.session),
@@ -64,6 +63,15 @@ def request_of(
         queue_timeout=params.queue_timeout_ms and params.queue_timeout_ms / 1000,
     )
     return Request(spec)
+
+
+def _supersede(params: InferParams, origin: CallOrigin) -> Supersede | None:
+    if params.supersede is None:
+        return None
+    whose = (origin.identity.namespace, params.supersede)
+    if params.supersede_scope == "connection":
+        return ("connection", origin.connection, *whose)
+    return ("program", origin.pid, origin.tenant, *whose)
 
 
 class GenerationAnswer:

@@ -18,6 +18,8 @@ RANKS: dict[Priority, int] = {"latency_critical": 0, "throughput": 1}
 Client = tuple[int, str | int]
 # The number of an identity, and the name that it gives a session.
 Session = tuple[int, str]
+# Whose requests a key of `supersede` ends, and the key.
+Supersede = tuple[str | int, ...]
 
 
 class EngineFailure(NamedTuple):
@@ -79,7 +81,7 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
     queue: bool = True
     timeout: float | None = None  # from its arrival
     queue_timeout: float | None = None  # from its arrival to its first lease
-    supersede: tuple[int, str] | None = None
+    supersede: Supersede | None = None
     progress: bool = False
     device: str | None = None
     session: Session | None = None
@@ -249,7 +251,7 @@ class RequestTable:
         self.requests: dict[int, Request] = {}  # by key
         self.models: dict[str, ModelRequests] = {}  # by name; only those that have requests
         self._engines: dict[int, dict[int, Request]] = {}  # that prepare, run or park them
-        self._supersede: dict[tuple[int, str], dict[int, Request]] = {}
+        self._supersede: dict[Supersede, dict[int, Request]] = {}
         self._limits: LazyHeap[float, int] = LazyHeap()  # keys by the time at which they expire
 
     def __repr__(self) -> str:
