@@ -66,7 +66,18 @@ def left_out(path: str, answer: Answer) -> Any:
             {"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}, OWN[MESSAGES]], "mcp_servers": [{"url": "x"}]},
             ["mcp_servers", "mcp"],
         ),
+        (
+            MESSAGES,
+            {"tools": [{"type": "mcp_toolset"}, {"type": "web_search_20250305"}, OWN[MESSAGES]]},
+            ["mcp", "web_search"],
+        ),
         (OLLAMA, {"tools": [{"type": "web_search_preview"}, FUNCTION]}, ["web_search"]),
+        (CHAT, {"tools": [{"type": "x_search"}, {"type": "google_search"}, FUNCTION]}, ["x_search", "google_search"]),
+        (
+            CHAT,
+            {"tools": [{"type": "builtin_function", "function": {"name": "$web_search"}}, FUNCTION]},
+            ["builtin_function"],
+        ),
     ],
 )
 async def test_a_tool_that_only_its_vendors_server_has_is_left_out_and_the_answer_and_the_log_say_so(
@@ -102,6 +113,47 @@ async def test_a_request_whose_tools_are_all_left_out_has_none_and_an_answer_wit
     caplog.clear()
     assert left_out(path, await offline.post(path, body)) is None
     assert caplog.messages == []
+
+
+ASKED = {"role": "user", "content": "Is it hot?"}
+STEPS: dict[str, dict[str, Any]] = {
+    RESPONSES: {
+        "input": [
+            ASKED,
+            {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
+            {"type": "mcp_list_tools", "server_label": "x", "tools": []},
+            {"role": "assistant", "content": "It is."},
+            ASKED,
+        ]
+    },
+    MESSAGES: {
+        "messages": [
+            ASKED,
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "heat"}},
+                    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+                    {"type": "mcp_tool_use", "id": "m1", "name": "f", "server_name": "x", "input": {}},
+                    {"type": "text", "text": "It is."},
+                ],
+            },
+            ASKED,
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(("path", "more"), STEPS.items())
+async def test_steps_that_a_vendors_server_took_earlier_are_left_out_and_the_conversation_goes_on(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, more: dict[str, Any]
+) -> None:
+    answer = await offline.post(path, BODIES[path] | more)
+    assert answer.status == 200, answer.body
+    assert left_out(path, answer) == ["web_search", "mcp"]
+    turns = [(turn["role"], turn["content"]) for turn in fake.params("infer")["messages"]]
+    assert [role for role, _ in turns] == ["user", "assistant", "user"]
+    assert turns[1] == ("assistant", "It is.")
 
 
 @pytest.mark.parametrize(

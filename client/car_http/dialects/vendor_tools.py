@@ -1,6 +1,7 @@
 """Tools whose form only their vendor's models know: no request describes it.
 
-Programs offer such tools by themselves, also to other servers: they are left out, and the answer's `card` says so.
+Programs offer such tools by themselves, also to other servers: they are left out, and the answer's `card` says so. So
+are the steps of a conversation that a vendor's server took with them.
 """
 
 import re
@@ -8,32 +9,42 @@ from collections.abc import Iterable
 
 from car_http.problems import Problem, bad
 
-# OpenAI's and Anthropic's together; the vendors add dates and forms to them: `web_search_20250305`, `mcp_toolset`.
+# Of OpenAI, Anthropic, xAI, Google, Moonshot and Mistral together. The vendors add dates and forms to them, and their
+# steps have the same names: `web_search_20250305`, `mcp_toolset`, `web_search_call`.
 KINDS = (
     "advisor",
     "apply_patch",
     "bash",
     "browser",
+    "builtin_function",
     "code_execution",
     "code_interpreter",
+    "collections_search",
     "computer",
+    "document_library",
     "file_search",
+    "google_maps",
+    "google_search",
     "image_generation",
     "local_shell",
     "mcp",
     "memory",
     "programmatic_tool_calling",
+    "retrieval",
+    "server_tool_use",
     "shell",
     "text_editor",
     "tool_search",
+    "url_context",
     "web_fetch",
     "web_search",
+    "x_search",
 )
 _VENDOR_TOOL = re.compile(f"({'|'.join(KINDS)})(?:_.*)?", re.DOTALL)
 
 
 def vendor_tool(kind: str | None) -> str | None:
-    """Return the vendor's tool that a type is a form of, None for other types."""
+    """Return the vendor's tool that a type, of a tool or of a step, is a form of; None for other types."""
     found = _VENDOR_TOOL.fullmatch(kind or "")
     return found[1] if found else None
 

@@ -1,6 +1,6 @@
 """`POST /v1/messages` and `/v1/messages/count_tokens`: requests."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -35,6 +35,7 @@ NAMES = {
     "session": ("metadata.user_id",),
     "continue_last": ("messages",),
 }
+_ASSISTANT = "assistant"
 _REFUSED = {"container": "there are no containers"}
 # Claude Code's first system block, which changes with every request: prefix caches would never match.
 _BILLING = "x-anthropic-billing-header:"
@@ -150,12 +151,12 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
         stop=request.stop_sequences or None,
         reasoning_tokens=request.thinking.budget_tokens if request.thinking else None,
     )
-    params |= _choice(request.tool_choice, offered="tools" in params, left_out=_left_out(request.tools))
+    params |= _choice(request.tool_choice, offered="tools" in params, left_out=dict(_vendor_tools(request.tools)))
     if "tools" in params and request.tool_choice and request.tool_choice.disable_parallel_tool_use:
         params["parallel_tool_calls"] = False
     params |= caller_params(caller, user=None, session=session, stream=stream)
     params |= _format(request)
-    left_out = each_once(["mcp_servers" if request.mcp_servers else None, *_left_out(request.tools).values()])
+    left_out = each_once(_left_out(request))
     writer = MessagesWriter(request.model or "", left_out)
     members, claude = as_sent(request, NAMES, caller), is_claude(request.model or "")
     return Job(params | own_params(caller, request.card), stream, writer, members, claude, left_out)
@@ -172,7 +173,7 @@ def prompt_params(request: CountTokensRequest) -> dict[str, Any]:
     for place, message in enumerate(request.messages):
         turns += _turns(message, f"messages[{place}]")
     last = turns[-1] if turns else {}
-    prefilled = last.get("role") == "assistant" and isinstance(last["content"], str) and "tool_calls" not in last
+    prefilled = last.get("role") == _ASSISTANT and isinstance(last["content"], str) and "tool_calls" not in last
     return given(
         model=request.model or None,
         messages=turns,
@@ -214,10 +215,26 @@ def _format(request: MessagesRequest) -> dict[str, Any]:
     return response_params(None if output is None else output.format, "output_config.format")
 
 
-def _left_out(tools: list[Offered] | None) -> dict[str | None, str]:
-    """Return by its name each tool that is left out, because only Anthropic's servers have it."""
+def _left_out(request: MessagesRequest) -> Iterator[str | None]:
+    """Yield what only Anthropic's servers have: of the tools, and of the steps of the conversation."""
+    if request.mcp_servers:
+        yield "mcp_servers"
+    for _, kind in _vendor_tools(request.tools):
+        yield kind
+    for message in request.messages:
+        if message.role == _ASSISTANT and not isinstance(message.content, str):
+            yield from (_vendor_step(block) for block in message.content)
+
+
+def _vendor_tools(tools: list[Offered] | None) -> list[tuple[str | None, str]]:
+    """Return the name and the kind of each tool that is left out."""
     kinds = [(tool, vendor_tool(tool.type)) for tool in tools or []]
-    return {tool.name: kind for tool, kind in kinds if kind is not None}
+    return [(tool.name, kind) for tool, kind in kinds if kind is not None]
+
+
+def _vendor_step(block: Block) -> str | None:
+    """Return the tool of a step that Anthropic's server took."""
+    return (vendor_tool(block.name) if block.type == "server_tool_use" else None) or vendor_tool(block.type)
 
 
 def _tools(tools: list[Offered] | None) -> list[dict[str, Any]]:
@@ -252,7 +269,7 @@ def _turns(message: Turned, place: str) -> list[Turn]:
     """Return a message as turns: the results of tools are turns of their own, before the user's text."""
     if isinstance(message.content, str):
         return [{"role": message.role, "content": message.content}]
-    if message.role == "assistant":
+    if message.role == _ASSISTANT:
         return [_assistant(message.content, place)]
     results, parts = [], []
     for number, block in enumerate(message.content):
@@ -274,10 +291,10 @@ def _assistant(blocks: list[Block], place: str) -> Turn:
         elif block.type == "tool_use":
             arguments = msgspec.json.encode({} if block.input is None else block.input).decode()
             calls.append({"id": block.id, "function": {"name": block.name, "arguments": arguments}})
-        elif block.type != "redacted_thinking":
+        elif block.type != "redacted_thinking" and not _vendor_step(block):
             raise bad(f"{place}.content[{number}]", f"blocks of the type `{block.type}` are not offered")
     content = "".join(texts)
-    return {"role": "assistant", "content": content or (None if calls else "")} | given(
+    return {"role": _ASSISTANT, "content": content or (None if calls else "")} | given(
         reasoning="\n".join(thoughts) or None, tool_calls=calls or None
     )
 

@@ -136,17 +136,19 @@ def read(request: ResponsesRequest, caller: Caller) -> Job:
     params |= caller_params(caller, user=user, session=request.prompt_cache_key, stream=stream)
     params |= response_params(request.text.format if request.text else None, "text.format")
     params |= _reasoning(request.reasoning)
-    writer = ResponsesWriter(_facts(request, tools))
+    steps = () if isinstance(request.input, str) else (vendor_tool(item.type) for item in request.input)
+    left_out = each_once([*tools.left_out, *steps])
+    writer = ResponsesWriter(_facts(request, tools, left_out))
     members = as_sent(request, _NAMES, caller)
-    return Job(params | own_params(caller, request.card), stream, writer, members, left_out=tools.left_out)
+    return Job(params | own_params(caller, request.card), stream, writer, members, left_out=left_out)
 
 
-def _facts(request: ResponsesRequest, tools: Tools) -> Facts:
+def _facts(request: ResponsesRequest, tools: Tools, left_out: Sequence[str]) -> Facts:
     """Return the members of the request that every response repeats, and where its tools come from."""
     return Facts(
         model=request.model or "",
         origins=tools.origins,
-        left_out=tools.left_out,
+        left_out=left_out,
         repeated=packed(
             {
                 "instructions": request.instructions,
@@ -248,6 +250,8 @@ def _turn(item: Item, place: str) -> Turn:
         "reasoning": _thoughts,
     }
     reader = readers.get(kind)
+    if reader is None and vendor_tool(kind):
+        return _NO_THOUGHTS
     if reader is None:
         raise bad(place, f"items of the type `{kind}` are not offered")
     return reader(item, place)
