@@ -1,6 +1,7 @@
 """Conversations and tools: the input of the model's chat template, the calls that it makes, and free-form members."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -20,6 +21,13 @@ def check_free_form(name: str, *values: object) -> None:
     if any(values):
         for container in _walk(name, values):
             _bound_integers(name, container)
+
+
+def check_exact(name: str, value: object) -> None:
+    """Raise ValueError naming the member if its values are out of bounds, or an integer has more than 64 bits."""
+    for container in chain([[value]], _walk(name, [value])):
+        if any(type(each) is int and not _LEAST <= each <= _MOST for each in _members(container)):
+            raise ValueError(f"`{name}`: a number has more than 64 bits: write it as a text")
 
 
 def check_depth(name: str, value: object) -> None:
@@ -65,7 +73,9 @@ def _as_double(name: str, value: int) -> float:
         raise ValueError(f"`{name}`: a number is too large") from error
 
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="up to 64 letters, digits, `_`, `.` and `-`")]
+NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
+ROLE_PATTERN = r"^[A-Za-z0-9_-]{1,32}$"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN, description="up to 64 letters, digits, `_`, `.` and `-`")]
 
 
 class TextPart(Struct, frozen=True, forbid_unknown_fields=True, tag="text", tag_field="type"):
@@ -117,7 +127,7 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
     """One turn of a conversation; content may be null if the turn is made of tool calls."""
 
-    role: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,32}$", description="up to 32 letters, digits, `_` and `-`")]
+    role: Annotated[str, Meta(pattern=ROLE_PATTERN, description="up to 32 letters, digits, `_` and `-`")]
     content: Annotated[
         str | Annotated[list[TextPart | ImagePart | AudioPart], Meta(max_length=64)] | None,
         note("null beside tool calls only"),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from car_protocol.conversation import Message, Messages, check_free_form
+from car_protocol.conversation import Message, Messages, check_exact
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES, GenerationOptions, Lora, Milliseconds, Priority
 from car_protocol.meta import Params, Tenant, check_tenant, note
 from car_protocol.params import reason_of
@@ -173,7 +173,7 @@ class DecideParams(DecisionPrompt, frozen=True, kw_only=True):
     def _check_state(self) -> None:
         if self.state is None or (isinstance(self.state, str | list | dict) and not self.state):
             raise ValueError("`state`: is empty: give what the questions are about")
-        _check_json("state", self.state)
+        check_exact("state", self.state)
         messages = self.messages
         if messages is not None and not any(each.text or each.media or each.tool_calls for each in messages):
             raise ValueError("`state`: its messages are empty: give what the questions are about")
@@ -186,7 +186,7 @@ def _is_message(item: object) -> bool:
 def _check(path: str, question: Question) -> None:
     """Raise ValueError for a question out of bounds."""
     _check_bytes(f"{path}.name", question.name, MAX_NAME_BYTES)
-    _check_json(f"{path}.instructions", question.instructions)
+    check_exact(f"{path}.instructions", question.instructions)
     match question:
         case Choice(options=options):
             _check_count(f"{path}.options", len(options), "options", MAX_OPTIONS, "ask in two steps, by group first")
@@ -196,18 +196,18 @@ def _check(path: str, question: Question) -> None:
                     raise ValueError(
                         f"`{path}.options[{index}].value`: is the value of option {first} too: leave one out"
                     )
-                _check_json(f"{path}.options[{index}].description", option.description)
+                check_exact(f"{path}.options[{index}].description", option.description)
         case Score(levels=levels):
             _check_count(f"{path}.levels", len(levels), "levels", MAX_LEVELS, "merge neighbours")
             for index, level in enumerate(levels):
                 if level.label is None:
                     raise ValueError(f"`{path}.levels[{index}].label`: is null: describe the level")
-                _check_json(f"{path}.levels[{index}].label", level.label)
+                check_exact(f"{path}.levels[{index}].label", level.label)
         case Predicate(true=true, false=false):
             if all(each in _EMPTY for each in (question.instructions, true, false)):
                 raise ValueError(f"`{path}.instructions`: is empty: ask something, or describe `true` or `false`")
-            _check_json(f"{path}.true", true)
-            _check_json(f"{path}.false", false)
+            check_exact(f"{path}.true", true)
+            check_exact(f"{path}.false", false)
             return
     if question.instructions is None:
         raise ValueError(f"`{path}.instructions`: is null: give a text or a JSON value")
@@ -223,13 +223,6 @@ def _check_count(path: str, count: int, what: str, most: int, remedy: str) -> No
 def _check_bytes(path: str, text: str | None, most: int) -> None:
     if text is not None and (size := len(text.encode())) > most:
         raise ValueError(f"`{path}`: has {size:,} bytes, at most {most} are allowed: shorten it")
-
-
-def _check_json(path: str, value: object) -> None:
-    """Raise ValueError for a value that no frame to an engine carries, or that is out of the bounds of its kind."""
-    if type(value) is int and not -(2**63) <= value < 2**64:
-        raise ValueError(f"`{path}`: a number is too large: write it as a text")
-    check_free_form(path, value)
 
 
 class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag="choice", tag_field="type"):

@@ -5,17 +5,32 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from car_protocol.conversation import NAME_PATTERN, ROLE_PATTERN
 from car_protocol.envelope import NOT_JSON, require_few_members
 from car_protocol.errors import RpcError
 from car_protocol.limits import MAX_MEMBERS
+from car_protocol.meta import PERSON_PATTERN
+from car_protocol.usage import DATE_PATTERN
 
 _ENUM = "Invalid enum value"
 _TAG = "Invalid value"
 _PLACES = re.compile(r"\[[^\]]*\]")
+_WORDS = {
+    PERSON_PATTERN: "name a person by up to 64 letters, digits, `_`, `.` and `-`",
+    NAME_PATTERN: "write a name of up to 64 letters, digits, `_`, `.` and `-`",
+    ROLE_PATTERN: "write a role of up to 32 letters, digits, `_` and `-`",
+    DATE_PATTERN: "write a day as `2026-01-31`",
+}
 
 
 def with_choices(why: str, kind: Any, path: str) -> str:
-    """Return a message about the member of a struct at a path (`messages[0].role`), with the values of an enum."""
+    """Return a message about the member of a struct at a path (`messages[0].role`).
+
+    It has the words of a pattern, or the values of an enum.
+    """
+    for pattern, words in _WORDS.items():
+        if why.endswith(f"matching regex {pattern!r}"):
+            return words
     choices: list[str] = []
     if why.startswith(_ENUM):
         choices = _choices(_type_at(kind, path))

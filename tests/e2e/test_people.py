@@ -48,6 +48,7 @@ def test_a_person_sees_and_cancels_its_own_requests_alone(shared: Daemon) -> Non
         assert refusal(bob, "daemon/cancel", {**target, "person": "bob"})["code"] == 1009
         assert bob.result("daemon/cancel", {**target, "person": "anna"}) == {}
         assert anna.response(running)["error"]["code"] == -32800
+        assert bob.result("daemon/cancel", {**target, "person": "anna"}) == {}, "a request that ended is ignored"
 
 
 def test_what_a_person_says_of_itself_is_not_said_of_the_next_one_on_a_connection(shared: Daemon) -> None:

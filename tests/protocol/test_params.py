@@ -104,6 +104,8 @@ def test_text_that_is_no_utf8_or_nests_too_deep_is_a_parse_error(text: bytes) ->
     ("text", "why"),
     [
         (b'{"prompt":"a","max_tokens":0}', "Expected `int` >= 1"),
+        (b'{"prompt":"a","person":"a b"}', "name a person by up to 64 letters, digits, `_`, `.` and `-`"),
+        (b'{"messages":[{"role":"a b","content":""}]}', "write a role of up to 32 letters, digits, `_` and `-`"),
         (b'{"prompt":"a","stop":[""]}', "Expected `str` of length >= 1"),
         (b'{"prompt":"a","priority":"SECRET"}', 'Invalid enum value: write "latency_critical" or "throughput"'),
         (b'{"prompt":"a","tool_choice":"SECRET"}', 'Invalid enum value: write "auto" or "none" or "required"'),

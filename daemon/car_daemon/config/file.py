@@ -25,12 +25,10 @@ from car_daemon.config.tables import (
     SchedulerTable,
 )
 from car_daemon.people.people import PersonTable
-from car_protocol.meta import PERSON_PATTERN
 from car_protocol.params import with_choices
 
 _DEVICES = '"cpu", "gpu" for all GPUs, or "gpu0" to "gpu99" for one of them'
 _WORDS = {
-    PERSON_PATTERN: "name a person by up to 64 letters, digits, `_`, `.` and `-`",
     PATTERN: f"write {_DEVICES}",
     PATTERN_OR_AUTO: f'write "auto", {_DEVICES}, or a list of them',
 }

@@ -45,15 +45,15 @@ class Administration:
             raise RpcError("not_permitted")
 
     def cancel(self, connection: Connection, _call: RpcCall, params: CancelOtherParams) -> Empty:
-        """Cancel a request of another connection of the same user, for root of any user; unknown ids are ignored.
+        """Cancel a request of another connection of the same user, for root of any user.
 
-        A person may cancel its own requests alone.
+        A person may cancel its own requests alone. Ids that are unknown, or whose request ended, are ignored.
         """
         caller = connection.identity
         for other in self._connections():
             if other.number == params.connection:
                 own = caller.person is None and caller.uid in (_ROOT, other.peer.uid)
-                if not own and caller != other.requests.identity_of(params.id):
+                if not own and other.requests.identity_of(params.id) not in (None, caller):
                     raise RpcError("not_permitted")
                 other.requests.cancel(params.id)
         return Empty()
