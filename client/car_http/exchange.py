@@ -81,7 +81,11 @@ class Exchange:
 
     def query(self, name: str) -> str | None:
         """Return a member of the query, None if it is absent."""
-        return next(iter(parse_qs(self.head.query.decode("latin-1")).get(name, [])), None)
+        return next(iter(self.queries(name)), None)
+
+    def queries(self, name: str) -> list[str]:
+        """Return each value of a member of the query that may come several times."""
+        return parse_qs(self.head.query.decode("latin-1")).get(name, [])
 
     async def while_connected(self, call: Coroutine[Any, Any, T]) -> T:
         """Return the result of a call, which is cancelled when the client leaves; raises Disconnected then."""

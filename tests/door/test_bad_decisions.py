@@ -102,6 +102,11 @@ TYPESAFES = [
         "state.0.content",
         "Expected `str | array | null`",
     ),
+    (
+        {"state": {"messages": [{"role": "user", "content": 5}]}, "images": [PNG]},
+        "state.messages.0.content",
+        "Expected `str | array | null`",
+    ),
     ({"assets": {"<a>": {"type": "film"}}}, "assets.<a>.type", "an asset is an image"),
     ({"card": {"orders": 3}}, "card.orders", "<= 2"),
     ({"card": {"priority": "urgent"}}, "card.priority", 'write "latency_critical" or "throughput"'),

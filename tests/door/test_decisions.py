@@ -238,6 +238,15 @@ async def test_a_form_carries_the_bytes_of_its_images(file: bytes, offline: Offl
     assert base64.b64decode(message["content"][1]["data"]) == file
 
 
+async def test_the_name_of_an_image_may_be_that_of_a_member_of_the_questions(
+    offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    request = {"state": "see type", "questions": NOUL, "assets": {"type": {"data_base64": PNG}}}
+    assert (await offline.post("/v1/systemone", request)).status == 200
+    (message,) = deciding.params("decide")["state"]
+    assert [part["type"] for part in message["content"]] == ["text", "image"]
+
+
 FORM = {"content_type": "multipart/form-data; boundary=part"}
 
 

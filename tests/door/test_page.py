@@ -393,5 +393,7 @@ async def test_a_person_gets_its_own_usage_the_users_own_key_all_and_an_apps_key
         answer = await asked(secret, "/card/usage?by=app&since=2026-01-02")
         assert answer.json["until"] == "2026-01-30"
         assert fake.params("daemon/usage") == {"by": ["app"], "since": "2026-01-02", "person": "ada"}
+        await asked(secret, "/card/usage?by=app&by=day")
+        assert fake.params("daemon/usage") == {"by": ["app", "day"], "person": "ada"}
         assert (await asked(own)).status == 200
     assert b"person" not in fake.calls[-1].params

@@ -109,6 +109,8 @@ def test_a_wrong_input_is_refused_by_name(client: RawClient, params: dict[str, o
 
 def test_a_model_that_embeds_says_that_it_cannot_generate_or_rank(embedding: RawClient) -> None:
     assert embedding.call("infer", {"prompt": CANARY})["error"]["data"]["lacks"] == "generate"
+    asked = {"state": CANARY, "questions": [{"type": "predicate", "instructions": CANARY}]}
+    assert embedding.call("decide", asked)["error"]["data"]["lacks"] == "decisions"
     assert embedding.call("rerank", {"query": "q", "documents": ["d"]})["error"]["data"]["lacks"] == "rerank"
     (model,) = [each for each in embedding.result("models/list")["models"] if each["name"] == "texts"]
     assert model["can"] == ["embed"]

@@ -53,13 +53,14 @@ class Condition(NamedTuple):
         labels = list(_labels(question))
         if self.option is not None and self.option not in labels:
             raise WrongUse(f"--if: {self.name} has no option {self.option!r}: it has {', '.join(labels)}")
+        if self.option is None and isinstance(question, Choice):
+            bound = "" if self.sign is None else ">0.7"
+            raise WrongUse(f"--if {self.name}: name one of its options, such as {self.name}={labels[0]}{bound}")
         if self.sign is None:
-            if self.option is None or not isinstance(question, Choice):
+            if not isinstance(question, Choice):
                 figure = self.name if self.option is None else f"{self.name}={self.option}"
                 raise WrongUse(f"--if {figure}: compare it with a number, such as {figure}>0.7")
             return lambda answer: isinstance(answer, ChoiceAnswer) and _shown(answer.choice) == self.option
-        if self.option is None and isinstance(question, Choice):
-            raise WrongUse(f"--if {self.name}: name one of its options, such as {self.name}={labels[0]}>0.7")
         scored = self.option is None and isinstance(question, Score)
         most = len(labels) - 1 if scored else 1
         if self.bound > most:

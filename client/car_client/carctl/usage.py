@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(client: Client, options: Namespace) -> None:
     """Print the caller's usage, for administrators that of all."""
-    params = {"by": options.by or ["person"]}
+    params = {"by": list(dict.fromkeys(options.by or ["person"]))}
     if options.since is not None:
         params["since"] = options.since
     if options.until is not None:

@@ -149,10 +149,11 @@ def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
     """Return the state as `decide` takes it: images are parts of messages; raises Problem."""
     state = request.state
     images = [_image(image_data(url, f"images[{place}]")) for place, url in enumerate(request.images or [])]
+    where = "state"
     if isinstance(state, dict) and list(state) == ["messages"] and isinstance(state["messages"], list):
-        state = state["messages"]
+        state, where = state["messages"], "state.messages"
     if isinstance(state, list) and state and all(isinstance(each, dict) and "role" in each for each in state):
-        messages = [_message(each, f"state[{place}]") for place, each in enumerate(state)]
+        messages = [_message(each, f"{where}[{place}]") for place, each in enumerate(state)]
     elif images or assets:
         messages = [{"role": "user", "content": [{"type": "text", "text": shown(state)}]}]
     else:
@@ -239,9 +240,18 @@ def _placed(messages: list[dict[str, Any]], assets: Mapping[str, str]) -> list[d
 def _refuse_images(request: SystemOneRequest) -> None:
     """Raise Problem for a placeholder in a question: images belong to the state."""
     for name, question in request.questions.items():
-        text = shown(question)
-        if any(asset in text for asset in request.assets or {}):
+        texts = list(_texts([value for member, value in question.items() if member != "type"]))
+        if any(asset in text for asset in request.assets or {} for text in texts):
             raise bad(beneath("questions", name), "an image stands in a question: put its placeholder into `state`")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of a JSON value; the names of its members are no part of them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _object(labels: Sequence[Labelled], found: Decision) -> dict[str, Any]:

@@ -55,7 +55,7 @@ async def usage(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     if key is not None and key.person is None and key.name != DEFAULT_NAME:
         # To the daemon its requests are the door's user's, whose rows have those of other keys.
         raise Problem(403, "not_permitted", "an app's key reads no usage: people read their own, `carctl usage` all")
-    params = {"by": [exchange.query("by") or "day"], "since": exchange.query("since")}
+    params = {"by": exchange.queries("by") or ["day"], "since": exchange.query("since")}
     if key is not None and key.person is not None:
         params["person"] = key.person
     given = {name: value for name, value in params.items() if value is not None}

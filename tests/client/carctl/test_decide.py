@@ -108,6 +108,7 @@ def test_an_option_may_contain_an_equals_sign(daemon: FakeDaemon) -> None:
         (("x", *QUESTIONS, "--if", "calm>0.5"), "no question is named 'calm'"),
         (("x", *QUESTIONS, "--if", "angry"), "angry>0.7"),
         (("x", *QUESTIONS, "--if", "team>0.5"), "team=billing>0.7"),
+        (("x", *QUESTIONS, "--if", "team"), "name one of its options, such as team=billing\n"),
         (("x", *QUESTIONS, "--if", "team=biling"), "no option 'biling': it has billing, shipping"),
         (("x", *QUESTIONS, "--if", "angry=no"), "angry=no>0.7"),
         (("x", *QUESTIONS, "--if", "angry>70"), "between 0 and 1"),

@@ -36,6 +36,7 @@ def test_a_table_has_people_users_and_the_total(reporting: FakeDaemon) -> None:
     code, shown, error = usage(reporting, "--by", "person", "--by", "app", "--since", "2026-01-01")
     assert (code, error) == (0, "")
     assert reporting.params("daemon/usage") == {"by": ["person", "app"], "since": "2026-01-01"}
+    assert usage(reporting, "--by", "person", "--by", "app", "--by", "person", "--since", "2026-01-01")[1] == shown
     headings, anna, user, total, days = shown.splitlines()
     assert headings.split()[:4] == ["person", "app", "requests", "failed"]
     assert anna.split()[:5] == ["anna", "=HYPERLINK()", "3", "0", "1,000"]
