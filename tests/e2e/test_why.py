@@ -47,3 +47,14 @@ def test_a_conversation_whose_engine_died_is_read_again_after_the_restart(start:
         usage = client.result("infer", chat(RULES, "Hello", answer["text"], "And then?"))["usage"]
         assert usage["parted"]["reason"] == "restart"
         assert usage["parted"]["tokens"] == answer["usage"]["prompt_tokens"]
+
+
+def test_a_text_that_goes_on_after_its_engine_died_is_read_again_after_the_restart(
+    start: Callable[..., Daemon],
+) -> None:
+    daemon = start("--capacity", "1")
+    with daemon.connect() as client:
+        once = client.result("infer", {"prompt": RULES, "max_tokens": 1, "temperature": 0})["usage"]
+        daemon.engine().send_signal(signal.SIGKILL)
+        usage = client.result("infer", {"prompt": f"{RULES}\nRule 30: be brief.", "max_tokens": 1})["usage"]
+        assert usage["parted"] == {"reason": "restart", "at": once["prompt_tokens"], "tokens": once["prompt_tokens"]}

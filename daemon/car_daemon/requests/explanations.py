@@ -21,7 +21,10 @@ _SYSTEM = ("system", "developer")
 
 
 class Answered(NamedTuple):
-    """A request that was answered: digests of its tools and messages, and the namespace of its cells."""
+    """A request that was answered, and the namespace of its cells.
+
+    `parts` are digests of its tools and messages, for a prompt without messages its tokens.
+    """
 
     origin: CallOrigin
     model: str
@@ -85,14 +88,19 @@ class Explanations:
 
     def _restarted(self, known: deque[_Known], answered: Answered, usage: Usage) -> Parted | None:
         """Return the reason if an engine that is gone was the last one to read the conversation so far."""
+        gone = {each.engine for each in known if each.engine != answered.engine and not self._up(each.engine)}
+        if not gone:
+            return None  # in most cases, and without a digest of a long prompt
         for each in known:
             if 0 < each.size <= len(answered.parts) and each.digest == _digest(answered, each.size):
                 at = min(each.prompt.prompt_tokens, usage.prompt_tokens)
-                gone = each.engine is not None and each.engine != answered.engine and not self._is_up(each.engine)
                 lost = at - usage.cached_tokens
                 # The last token of a prompt is always computed.
-                return Parted(reason="restart", at=at, tokens=lost) if gone and lost > 1 else None
+                return Parted(reason="restart", at=at, tokens=lost) if each.engine in gone and lost > 1 else None
         return None
+
+    def _up(self, engine: int | None) -> bool:
+        return engine is None or self._is_up(engine)
 
 
 def _digest(answered: Answered, size: int) -> bytes:

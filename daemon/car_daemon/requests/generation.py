@@ -41,6 +41,7 @@ def request_of(
 
     `keys` are the keys of all answers; the first answer keeps the prompt.
     """
+    key = params.supersede if isinstance(params, InferParams) else None
     spec = RequestSpec(
         key=keys[index],
         group=keys[0] if len(keys) > 1 else None,
@@ -55,7 +56,7 @@ def request_of(
         priority="throughput" if origin.background else params.priority,
         wait=params.wait,
         queue=params.queue,
-        supersede=_supersede(params, origin) if isinstance(params, InferParams) else None,
+        supersede=None if key is None or isinstance(params, DecideParams) else _supersede(key, params, origin),
         progress=params.progress,
         device=params.device,
         session=None if params.session is None else (origin.identity.number, params.session),
@@ -65,10 +66,8 @@ def request_of(
     return Request(spec)
 
 
-def _supersede(params: InferParams, origin: CallOrigin) -> Supersede | None:
-    if params.supersede is None:
-        return None
-    whose = (origin.identity.namespace, params.supersede)
+def _supersede(key: str, params: InferParams, origin: CallOrigin) -> Supersede:
+    whose = (origin.identity.namespace, key)
     if params.supersede_scope == "connection":
         return ("connection", origin.connection, *whose)
     return ("program", origin.pid, origin.tenant, *whose)
@@ -238,7 +237,7 @@ class GenerationAnswer:
 
     def _explained(self, usage: Usage) -> Usage:
         """Return the usage with the reason why not more of the prompt was cached, and count it."""
-        parts, messages = self._prepared.parts, self._params.messages or []
+        parts, messages = self._prepared.parts or self._prepared.tokens, self._params.messages or []
         answered = Answered(self.origin, self.request.model, self._engine, self._namespace, parts, messages)
         usage = self._explanations.add(answered, usage)
         if usage.parted is not None:
