@@ -24,7 +24,7 @@ WAYS: dict[str, Callable[[], App]] = {
     "long answers": lambda: App("anna", works(30, 0, 3500), loops=REQUESTS, uid=ANNA),
     "long prompts": lambda: App("anna", works(3000, 0, 4), loops=REQUESTS, uid=ANNA),
     "decisions": lambda: App("anna", works(300, 0, 1), loops=REQUESTS, uid=ANNA),
-    "cancels": lambda: App("anna", works(20, 0, 200), loops=REQUESTS, uid=ANNA, cancels_after=0.4),
+    "cancels": lambda: App("anna", works(20, 0, 200), loops=REQUESTS, uid=ANNA, cancels_after=1.2),
 }
 
 

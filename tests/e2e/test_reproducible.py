@@ -106,4 +106,4 @@ def test_a_model_of_135_million_weights_gives_the_same_answers_in_every_way(fold
     model = folder / "random.gguf"
     generate(model, "135m", "q8_0")
     # Each way is a daemon of its own, so that all of them are after a restart.
-    assert dict(differing(model, questions(3, 8, 200), "threads = 1\n")) == dict.fromkeys(WAYS, 0)
+    assert dict(differing(model, questions(3, 8, 100), "threads = 1\n")) == dict.fromkeys(WAYS, 0)
