@@ -1,6 +1,7 @@
 """Decoding of `params`, with the member at fault and the values that it may have in errors."""
 
 import re
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -23,12 +24,12 @@ _WORDS = {
 }
 
 
-def with_choices(why: str, kind: Any, path: str) -> str:
+def in_words(why: str, kind: Any, path: str, more: Mapping[str, str] | None = None) -> str:
     """Return a message about the member of a struct at a path (`messages[0].role`).
 
-    It has the words of a pattern, or the values of an enum.
+    It has the words of a pattern, of the protocol or of `more`, or the values of an enum.
     """
-    for pattern, words in _WORDS.items():
+    for pattern, words in (_WORDS | dict(more or {})).items():
         if why.endswith(f"matching regex {pattern!r}"):
             return words
     choices: list[str] = []
@@ -93,7 +94,7 @@ def decode_params(kind: type[T], text: bytes) -> T:
 
 def reason_of(message: str, kind: Any, path: str) -> str:
     """Return the reason in msgspec's message about the member of `kind` at a path, without the value that was sent."""
-    return with_choices(_AROUND.sub("", message), kind, path)
+    return in_words(_AROUND.sub("", message), kind, path)
 
 
 def invalid_param(name: str) -> RpcError:

@@ -42,7 +42,7 @@ def test_it_depends_on_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("built")  # by the compiler, without a complaint
 def test_it_is_clean_by_compiler_and_linter() -> None:
-    npm(PACKAGE, "exec", "biome", "check")
+    npm(PACKAGE, "run", "lint")
 
 
 @installed

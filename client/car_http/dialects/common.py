@@ -18,7 +18,7 @@ from car_protocol.errors import RpcError
 from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES
 from car_protocol.limits import MAX_MEMBERS
 from car_protocol.meta import TRACEPARENT
-from car_protocol.params import with_choices
+from car_protocol.params import in_words
 
 T = TypeVar("T")
 Names = Mapping[str, Sequence[str]]  # by the daemon's params, the members of a dialect that they come from
@@ -95,7 +95,7 @@ def _not_json() -> Problem:
 
 def _fault(message: str, kind: type) -> Problem:
     found = _PATH.search(message)
-    why = with_choices(_PATH.sub("", message), kind, found[1] if found else "")
+    why = in_words(_PATH.sub("", message), kind, found[1] if found else "")
     named = _NAMED.search(why) if "required field" in why or UNKNOWN_MEMBER in why else None
     param = ".".join(filter(None, (found[1] if found else "", named[1] if named else ""))) or None
     if UNKNOWN_MEMBER in why:

@@ -31,7 +31,6 @@ KINDS = (
     "memory",
     "programmatic_tool_calling",
     "retrieval",
-    "server_tool_use",
     "shell",
     "text_editor",
     "tool_search",

@@ -25,22 +25,13 @@ from car_daemon.config.tables import (
     SchedulerTable,
 )
 from car_daemon.people.people import PersonTable
-from car_protocol.params import with_choices
+from car_protocol.params import in_words
 
 _DEVICES = '"cpu", "gpu" for all GPUs, or "gpu0" to "gpu99" for one of them'
 _WORDS = {
     PATTERN: f"write {_DEVICES}",
     PATTERN_OR_AUTO: f'write "auto", {_DEVICES}, or a list of them',
 }
-
-
-def explained(why: str, kind: type, path: str) -> str:
-    """Return a message about the member of a table at a path, with the words of a pattern, or an enum's values."""
-    for pattern, words in _WORDS.items():
-        if why.endswith(f"matching regex {pattern!r}"):
-            return words
-    return with_choices(why, kind, path)
-
 
 T = TypeVar("T")
 # The part of msgspec's messages that names the key; an error without a key is one of the whole file.
@@ -87,7 +78,7 @@ def _converted(data: object, kind: type[T], path: Path, place: str) -> T:
     except msgspec.ValidationError as error:
         at = _PATH.search(str(error))
         key = ".".join(filter(None, (place, at[1] if at else ""))) or _FILE
-        why = explained(_PATH.sub("", str(error)), kind, at[1] if at else "")
+        why = in_words(_PATH.sub("", str(error)), kind, at[1] if at else "", _WORDS)
         raise ConfigError(f"{path}: {key}: {why}", key) from error
 
 

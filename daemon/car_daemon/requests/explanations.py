@@ -88,7 +88,11 @@ class Explanations:
 
     def _restarted(self, known: deque[_Known], answered: Answered, usage: Usage) -> Parted | None:
         """Return the reason if an engine that is gone was the last one to read the conversation so far."""
-        gone = {each.engine for each in known if each.engine != answered.engine and not self._up(each.engine)}
+        gone = {
+            each.engine
+            for each in known
+            if each.engine is not None and each.engine != answered.engine and not self._is_up(each.engine)
+        }
         if not gone:
             return None  # in most cases, and without a digest of a long prompt
         for each in known:
@@ -98,9 +102,6 @@ class Explanations:
                 # The last token of a prompt is always computed.
                 return Parted(reason="restart", at=at, tokens=lost) if each.engine in gone and lost > 1 else None
         return None
-
-    def _up(self, engine: int | None) -> bool:
-        return engine is None or self._is_up(engine)
 
 
 def _digest(answered: Answered, size: int) -> bytes:

@@ -17,7 +17,7 @@ from car_daemon.telemetry.metrics import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.decide import DecideParams
 from car_protocol.errors import RpcError
-from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, part_of
+from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, SupersedeScope, part_of
 
 UNREPEATABLE = (
     "this engine did not load with weights packed for the CPU, or its llama.cpp computes long prompts on a GPU: either "
@@ -41,7 +41,6 @@ def request_of(
 
     `keys` are the keys of all answers; the first answer keeps the prompt.
     """
-    key = params.supersede if isinstance(params, InferParams) else None
     spec = RequestSpec(
         key=keys[index],
         group=keys[0] if len(keys) > 1 else None,
@@ -56,7 +55,9 @@ def request_of(
         priority="throughput" if origin.background else params.priority,
         wait=params.wait,
         queue=params.queue,
-        supersede=None if key is None or isinstance(params, DecideParams) else _supersede(key, params, origin),
+        supersede=None
+        if isinstance(params, DecideParams) or params.supersede is None
+        else _supersede(params.supersede, params.supersede_scope, origin),
         progress=params.progress,
         device=params.device,
         session=None if params.session is None else (origin.identity.number, params.session),
@@ -66,9 +67,9 @@ def request_of(
     return Request(spec)
 
 
-def _supersede(key: str, params: InferParams, origin: CallOrigin) -> Supersede:
+def _supersede(key: str, scope: SupersedeScope, origin: CallOrigin) -> Supersede:
     whose = (origin.identity.namespace, key)
-    if params.supersede_scope == "connection":
+    if scope == "connection":
         return ("connection", origin.connection, *whose)
     return ("program", origin.pid, origin.tenant, *whose)
 

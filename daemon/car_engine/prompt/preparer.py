@@ -196,9 +196,9 @@ class Preparer:
         )
 
     def _check_generates(self, job: Prepare | PrepareDecision) -> None:
-        if not self._generates and isinstance(job, PrepareDecision):
-            raise Refusal("model_unavailable", lacks="decisions", why="it makes vectors alone")
         if not self._generates:
+            if isinstance(job, PrepareDecision):
+                raise Refusal("model_unavailable", lacks="decisions", why="it makes vectors alone")
             raise Refusal("model_unavailable", lacks="generate")
         if any(lora.name not in self._adapters for lora in job.params.lora):
             raise Refusal("model_unavailable", lacks="adapter")

@@ -233,8 +233,8 @@ def _vendor_tools(tools: list[Offered] | None) -> list[tuple[str | None, str]]:
 
 
 def _vendor_step(block: Block) -> str | None:
-    """Return the tool of a step that Anthropic's server took."""
-    return (vendor_tool(block.name) if block.type == "server_tool_use" else None) or vendor_tool(block.type)
+    """Return the tool of a step that Anthropic's server took, None for other blocks."""
+    return vendor_tool(block.name) or block.type if block.type == "server_tool_use" else vendor_tool(block.type)
 
 
 def _tools(tools: list[Offered] | None) -> list[dict[str, Any]]:

@@ -207,11 +207,11 @@ def _conversation(request: ResponsesRequest) -> list[Turn]:
 def conversation(items: Sequence[Item], place: str, before: Sequence[Turn] = ()) -> list[Turn]:
     """Return the turns of items behind others; thoughts, text and calls that follow each other are one turn.
 
-    `place` is the member of the request, for errors; raises Problem.
+    Steps that a vendor's server took are left out. `place` is the member of the request, for errors; raises Problem.
     """
     turns = list(before)
     for number, item in enumerate(items):
-        if (turn := _turn(item, f"{place}[{number}]")) != _NO_THOUGHTS:
+        if vendor_tool(item.type) is None and (turn := _turn(item, f"{place}[{number}]")) != _NO_THOUGHTS:
             _add(turns, turn)
     return [_whole(turn) for turn in turns]
 
@@ -250,8 +250,6 @@ def _turn(item: Item, place: str) -> Turn:
         "reasoning": _thoughts,
     }
     reader = readers.get(kind)
-    if reader is None and vendor_tool(kind):
-        return _NO_THOUGHTS
     if reader is None:
         raise bad(place, f"items of the type `{kind}` are not offered")
     return reader(item, place)
