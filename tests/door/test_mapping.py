@@ -65,6 +65,14 @@ async def test_members_of_card_have_their_names_and_unknown_ones_are_dropped(
     }
 
 
+async def test_the_first_length_that_was_sent_counts_also_if_it_means_as_much_as_fits(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    assert "max_tokens" not in await sent(offline, fake, {"max_completion_tokens": -1, "max_tokens": 0})
+    assert (await sent(offline, fake, {"max_completion_tokens": 5, "max_tokens": 7}))["max_tokens"] == 5
+    assert (await sent(offline, fake, {"max_tokens": 7, "n_predict": 9}))["max_tokens"] == 7
+
+
 SAMPLED = {"top_k": 7, "repeat_last_n": 9, "logit_bias": {"7": -1.0}, "ignore_eos": True}
 
 

@@ -103,6 +103,11 @@ class Sampled(Struct, kw_only=True):
     card: Own | None = None
 
     @property
+    def length(self) -> int | None:
+        """The longest answer: the first of its members that was sent."""
+        return self.n_predict if self.max_tokens is None else self.max_tokens
+
+    @property
     def streams(self) -> bool:
         """Whether the answer comes in pieces."""
         return bool(self.stream)
@@ -163,6 +168,11 @@ class ChatRequest(Sampled, kw_only=True):
     functions: Any = None
     function_call: Any = None
 
+    @property
+    def length(self) -> int | None:
+        """The longest answer: the first of its members that was sent."""
+        return super().length if self.max_completion_tokens is None else self.max_completion_tokens
+
 
 def read(request: ChatRequest, caller: Caller) -> Job:
     """Translate a request; raises Problem."""
@@ -175,7 +185,6 @@ def read(request: ChatRequest, caller: Caller) -> Job:
     params = sampled_params(request, caller)
     params["messages"] = [_message(each, f"messages[{place}]") for place, each in enumerate(request.messages)]
     params |= given(
-        max_tokens=_length(request.max_completion_tokens),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         parallel_tool_calls=request.parallel_tool_calls,
         continue_last=request.continue_final_message or None,
@@ -205,7 +214,7 @@ def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
         logit_bias=_biases(request.logit_bias),
         json_schema=request.json_schema,
         grammar=request.grammar or None,
-        max_tokens=_length(request.max_tokens if request.max_tokens is not None else request.n_predict),
+        max_tokens=_length(request.length),
         stop=[each for each in stop or [] if each] or None,
         n=None if request.n == 1 else request.n,
         seed=None if request.seed is None or request.seed < 0 else request.seed % (_MOST_SEED + 1),
