@@ -227,6 +227,10 @@ def test_a_certificate_of_ones_own_is_used_and_never_replaced(
     missing = carctl("http", "enable", "--certificate", str(own), "--private-key", str(folder / "none"), env=env)
     assert (missing.returncode, b"cannot read" in missing.stderr) == (1, True)
     assert (folder / "config/car/card.toml").read_bytes() == config
-    lines = printed(env, "--certificate", str(own), "--private-key", str(key), "--name", "other.example")
+    lines = printed(env, "--certificate", str(own), "--private-key", str(key), "--name", "own.example")
     assert own.read_bytes() == before
     assert str(own) in starting(lines, "curl --cacert")
+    reach = starting(lines, "Other machines reach the door by ")
+    assert (f"https://{OWN}:" in reach, "https://own.example:" in reach, "card.example" in reach) == (True, True, False)
+    refused = starting(lines, "They refuse the certificate at https://card.example:")
+    assert refused.endswith("certificate is not valid for 'card.example'): get one that has it.")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from car_client.door.certificate import CertificateError, fingerprint, pinning, serving
+from car_client.door.certificate import CertificateError, fingerprint, pinning, refusal, serving
 from car_client.door.settings import SettingsError, TlsPort, load_settings
 from car_http.command import run
 from car_http.crowds import WRONG_KEYS, Strangers, Visitors, WrongKeys
@@ -427,12 +427,32 @@ def test_a_certificate_is_kept_while_it_has_the_names_and_its_key_is_private(fol
     assert not making.ensure_certificate(certificate, key, ["one"], [])
     assert making.ensure_certificate(certificate, key, ["two"], [])
     assert fingerprint(certificate) != first
+    assert making.ensure_certificate(certificate, key, ["two", "192.0.2.8"], [])
+    assert not making.ensure_certificate(certificate, key, ["192.0.2.8"], [])
     assert key.stat().st_mode & 0o777 == 0o600
     for spoil in (key.unlink, lambda: key.write_bytes(b"another"), lambda: key.chmod(0o644)):
         spoil()
         assert making.ensure_certificate(certificate, key, ["two"], [])
         serving(certificate, key)
     assert pinning(certificate).verify_mode == ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("one", None),
+        ("192.0.2.7", None),
+        ("localhost", None),
+        ("two", "Hostname mismatch, certificate is not valid for 'two'"),
+        ("192.0.2.8", "IP address mismatch, certificate is not valid for '192.0.2.8'"),
+    ],
+)
+def test_clients_take_a_certificate_from_its_names_and_addresses_alone(
+    folder: Path, host: str, why: str | None
+) -> None:
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    making.ensure_certificate(certificate, key, ["one"], ["192.0.2.7"])
+    assert refusal(certificate, key, host) == why
 
 
 def test_no_version_before_tls_1_2_and_no_second_handshake_is_taken(pair: tuple[Path, Path]) -> None:

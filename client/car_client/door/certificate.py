@@ -48,6 +48,26 @@ def pinning(certificate: Path) -> ssl.SSLContext:
     return context
 
 
+def refusal(certificate: Path, private_key: Path, host: str) -> str | None:
+    """Return why clients with a copy of the certificate refuse it from a name or address, None if they take it.
+
+    Both sides of a handshake without a connection find it. Raises CertificateError.
+    """
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = pinning(certificate)
+    trusting.check_hostname = True
+    client = trusting.wrap_bio(to_client, to_server, server_hostname=host)
+    server = serving(certificate, private_key).wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            return str(error.verify_message).rstrip(".")
+    return None
+
+
 def fingerprint(certificate: Path) -> str:
     """Return the SHA-256 of a certificate as openssl and browsers print it; raises CertificateError."""
     return hashlib.sha256(_first(certificate)).digest().hex(":").upper()

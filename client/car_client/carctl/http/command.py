@@ -9,12 +9,12 @@ from msgspec import structs
 
 from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml, config_path
 from car_client.carctl.failure import Reported, WrongUse
-from car_client.carctl.http.machine import EVERYWHERE, own_addresses, own_names
+from car_client.carctl.http.machine import EVERYWHERE, addresses_of, own_addresses, own_hosts, own_names
 from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import Steps
 from car_client.client import Client
-from car_client.door.certificate import fingerprint, serving
+from car_client.door.certificate import fingerprint, refusal, serving
 from car_client.door.keys import DEFAULT_NAME, add_key, own_key, read_keys, remove_key
 from car_client.door.settings import (
     PRIVATE_KEY_NAME,
@@ -209,20 +209,26 @@ def _certify(settings: Settings) -> bool:
         raise WrongUse("--lan needs `pip install 'card-daemon[lan]'`, or --certificate and --private-key") from error
     if settings.private_key != settings.keys.with_name(PRIVATE_KEY_NAME):
         raise WrongUse(_NO_CERTIFICATE)
-    names = sorted(settings.hosts)
-    made = ensure_certificate(settings.certificate, settings.private_key, names, list(own_addresses()))
+    hosts = own_hosts(settings)
+    made = ensure_certificate(settings.certificate, settings.private_key, hosts, list(own_addresses()))
     if made:
-        print(f"write {settings.certificate}: a new certificate of {', '.join(names)}")
+        print(f"write {settings.certificate}: a new certificate of {', '.join(hosts)}")
     return made
 
 
 def lan_lines(settings: Settings) -> Iterator[str]:
     """Yield what people at other machines need: addresses, the fingerprint, and lines for curl, Python and Node."""
     address = settings.network[0]
-    own = [address.host] if address.host not in EVERYWHERE else list(own_addresses(address.host)) or ["127.0.0.1"]
-    urls = [TlsPort(each, address.port).url for each in [*own, *sorted(settings.hosts)]]
+    hosts = [*addresses_of(address.host), *sorted(settings.hosts)]
+    reached = {each: TlsPort(each, address.port).url for each in hosts}
+    why = {each: refusal(settings.certificate, settings.private_key, each) for each in reached}
+    urls = [url for each, url in reached.items() if not why[each]] or list(reached.values())
     file = quote(str(settings.certificate))
     yield f"\nOther machines reach the door by {', '.join(urls)}."
+    for each, url in reached.items():
+        if why[each]:
+            remedy = "get one that has it" if settings.owns_certificate else f"remove {file}, and run this again"
+            yield f"They refuse the certificate at {url} ({why[each]}): {remedy}."
     yield "Each person needs a key: `carctl people add NAME`; an app of yours: `carctl http key NAME`."
     yield f"Copy {file} to them, which is no secret; its SHA-256 is"
     yield f"  {fingerprint(settings.certificate)}"

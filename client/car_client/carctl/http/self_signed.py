@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from car_client.carctl.config.card_toml import replace_file
-from car_client.door.certificate import CertificateError, serving
+from car_client.door.certificate import CertificateError, refusal
 
 # Clocks of machines differ.
 _LEEWAY = timedelta(days=1)
@@ -24,13 +24,13 @@ _LASTS = timedelta(days=824)
 _RENEWED_BEFORE = timedelta(days=30)
 
 
-def ensure_certificate(certificate: Path, private_key: Path, names: Sequence[str], addresses: Sequence[str]) -> bool:
-    """Make a certificate, unless the present pair serves, has the names and lasts; return whether it was made.
+def ensure_certificate(certificate: Path, private_key: Path, hosts: Sequence[str], addresses: Sequence[str]) -> bool:
+    """Make a certificate of hosts and of today's addresses; return whether it was made.
 
-    Raises CertificateError.
+    The present pair is kept if it serves, lasts, and clients take it from the hosts. Raises CertificateError.
     """
     try:
-        if certificate.exists() and _serves(certificate, private_key, names):
+        if certificate.exists() and _serves(certificate, private_key, hosts):
             return False
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
@@ -39,7 +39,7 @@ def ensure_certificate(certificate: Path, private_key: Path, names: Sequence[str
         certificate.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         private_key.unlink(missing_ok=True)  # its mode would be kept
         replace_file(private_key, private)
-        replace_file(certificate, _signed(key, names, addresses))
+        replace_file(certificate, _signed(key, [*hosts, *addresses]))
     except OSError as error:
         raise CertificateError(f"cannot write {error.filename}: {os.strerror(error.errno or 0)}") from error
     except ValueError as error:
@@ -47,27 +47,20 @@ def ensure_certificate(certificate: Path, private_key: Path, names: Sequence[str
     return True
 
 
-def _serves(certificate: Path, private_key: Path, names: Sequence[str]) -> bool:
-    """Return whether a certificate has its key, and the names, and lasts."""
+def _serves(certificate: Path, private_key: Path, hosts: Sequence[str]) -> bool:
+    """Return whether a certificate has its key, lasts, and is one of the hosts."""
     present = x509.load_pem_x509_certificate(certificate.read_bytes())
-    try:
-        serving(certificate, private_key)
-    except CertificateError:
-        return False
     lasts = present.not_valid_after_utc - datetime.now(UTC) > _RENEWED_BEFORE
     try:
-        found = present.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
+        return lasts and not any(refusal(certificate, private_key, each) for each in ["localhost", *hosts])
+    except CertificateError:
         return False
-    return lasts and set(names) <= set(found.get_values_for_type(x509.DNSName))
 
 
-def _signed(key: ec.EllipticCurvePrivateKey, names: Sequence[str], addresses: Sequence[str]) -> bytes:
+def _signed(key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]) -> bytes:
     """Return a certificate in PEM. It is no authority: its key can sign for no other site."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "card")])
-    places: list[x509.GeneralName] = [x509.DNSName(each) for each in dict.fromkeys(["localhost", *names])]
-    own = dict.fromkeys(["127.0.0.1", "::1", *addresses])
-    places += [x509.IPAddress(ipaddress.ip_address(each)) for each in own]
+    places = [_place(each) for each in dict.fromkeys(["localhost", "127.0.0.1", "::1", *hosts])]
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
@@ -81,3 +74,10 @@ def _signed(key: ec.EllipticCurvePrivateKey, names: Sequence[str], addresses: Se
         .sign(key, hashes.SHA256())
     )
     return made.public_bytes(serialization.Encoding.PEM)
+
+
+def _place(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

@@ -9,7 +9,7 @@ from pathlib import Path
 from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.http.command import DEFAULT_NETWORK, DOOR_HOME, changes, lan_lines, network_address
-from car_client.carctl.http.machine import own_addresses
+from car_client.carctl.http.machine import own_addresses, own_hosts
 from car_client.carctl.http.service import SERVICE, SOCKET
 from car_client.carctl.service import units
 from car_client.carctl.service.installed import installed_command
@@ -96,7 +96,7 @@ class TeamDoor:
         self._steps.run("systemctl", "enable", "--now", SOCKET)
         if self._reconfigured:
             self._steps.run("systemctl", "try-reload-or-restart", DAEMON)
-        if settings.network:
+        if settings.network and not self._steps.dry_run:
             print(*lan_lines(settings), sep="\n")
         print("\nGive each person a key: sudo carctl --system people add NAME")
 
@@ -125,9 +125,9 @@ class TeamDoor:
         except ModuleNotFoundError as error:
             raise WrongUse("--lan needs `pip install 'card-daemon[lan]'`") from error
         certificate, private_key = settings.certificate, settings.private_key
-        names = sorted(settings.hosts)
-        if ensure_certificate(certificate, private_key, names, list(own_addresses())):
-            self._steps.announce(f"write {certificate}: a new certificate of {', '.join(names)}")
+        hosts = own_hosts(settings)
+        if ensure_certificate(certificate, private_key, hosts, list(own_addresses())):
+            self._steps.announce(f"write {certificate}: a new certificate of {', '.join(hosts)}")
             certificate.chmod(0o644)
             os.chown(private_key, os.geteuid(), self._find_user(USER).pw_gid)
             private_key.chmod(_GROUP_READS)
