@@ -258,6 +258,7 @@ def slowdown(daemon: Daemon) -> float:
     return statistics.median(beside) / statistics.median(alone)
 
 
+@pytest.mark.alone
 def test_others_do_not_feel_clients_that_do_not_read(start: Start) -> None:
     daemon = start("--capacity", "4").ready()
     factors: list[float] = []
