@@ -234,7 +234,7 @@ def test_answers_that_are_never_read_take_little_memory_and_give_it_back(start: 
 
 def inter_token_times(client: RawClient) -> list[float]:
     """Return the times between two tokens of a stream, in seconds."""
-    client.send("infer_stream", endless(max_tokens=600))
+    client.send("infer_stream", endless(max_tokens=200))
     arrived = []
     while "params" in client.receive():
         arrived.append(time.monotonic())
