@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES, vector_of
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE
+from car_daemon.engines.link import WrongFrame
 from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.generation import UNREPEATABLE, milliseconds, namespace_of
 from car_daemon.scheduler.replicas import blocks_of
@@ -116,11 +117,16 @@ class DecisionAnswer:
         return frames.Run(self._prepared, options, self._namespace)
 
     def add(self, update: frames.RequestUpdate) -> None:
-        """Keep the readings of one step, and count the questions that they answer."""
+        """Keep the readings of one step, and count the questions that they answer; raises WrongFrame for others."""
         self.sequence, self._end = update.sequence, update.end
         if update.extra is None:
             return
-        self._readings += [vector_of(each) for each in update.extra.vectors]
+        readings = [vector_of(each) for each in update.extra.vectors]
+        tails = self._form.tails[len(self._readings) :][: len(readings)]
+        # A figure for all tokens, and one for each label.
+        if [len(each) for each in readings] != [tail.labels + 1 for tail in tails]:
+            raise WrongFrame("the engine read what no question asks")
+        self._readings += readings
         questions, needed = self._params.questions, 0
         answered = 0
         for form in self._form.questions:

@@ -9,6 +9,7 @@ from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.connections.answer_pieces import AnswerPieces
+from car_daemon.engines.link import WrongFrame
 from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.explanations import Answered, Explanations
 from car_daemon.scheduler.replicas import blocks_of
@@ -25,6 +26,9 @@ UNREPEATABLE = (
 )
 # Tokens that an answer of any length has room for; with all that the longest context leaves it would run there alone.
 _OPEN_ENDED_ROOM = 1024
+# Bytes of an answer for each of its tokens: more than the longest text of a vocabulary and its alternatives. A hostile
+# file may control an engine, which would fill the daemon's memory.
+_TOKEN_BYTES = 64 << 10
 
 
 def request_of(
@@ -112,6 +116,7 @@ class GenerationAnswer:
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._tokens = TokenClock(latencies, request.spec.arrived, clock)
         self._pieces = AnswerPieces()  # of an answer that does not stream
+        self._room = _TOKEN_BYTES  # for the next pieces
         self._open_call: int | None = None  # the index of the call that goes on
         self._engine: int | None = None  # the last one that it ran in
         self._end: frames.End | None = None
@@ -163,7 +168,7 @@ class GenerationAnswer:
         """Return the frame that runs the request from its beginning; the output of a dead engine is dropped."""
         request = self.request
         if request.retried:
-            self._pieces = AnswerPieces()
+            self._pieces, self._room = AnswerPieces(), _TOKEN_BYTES
             self._open_call = None
             self._tokens = TokenClock(self._latencies, request.spec.arrived, self._clock)
         assert request.leased_at is not None
@@ -173,7 +178,7 @@ class GenerationAnswer:
         return frames.Run(self._prepared, options, self._namespace)
 
     def add(self, update: frames.RequestUpdate) -> None:
-        """Add the output of one step; a stream sends it at once."""
+        """Add the output of one step; a stream sends it at once. Raises WrongFrame for more than tokens can be."""
         self.sequence = update.sequence
         self._end = update.end
         if self._params.progress and self._tokens.first_at is None and (update.sampled or update.end is None):
@@ -185,7 +190,9 @@ class GenerationAnswer:
             if isinstance(part, frames.CallDelta):
                 self._open_call = None if part.ended else part.index
         if not self._streams:
-            self._pieces.add(update.text, update.extra)
+            self._room += update.sampled * _TOKEN_BYTES - self._pieces.add(update.text, update.extra)
+            if self._room < 0:
+                raise WrongFrame("the engine wrote more than its tokens can be")
         elif update.text or update.extra is not None:
             self.request.sent = True
             self._responder.chunk(update.text, update.extra)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame, packed_vector
 from car_base.ipc.frames import DecisionForm, End, Extra, Fault, Prepared, QuestionForm, RequestUpdate, Tail
+from car_daemon.engines.link import WrongFrame
 from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import CallOrigin, Responder
 from car_daemon.requests.deciding import DecisionAnswer
@@ -49,6 +50,15 @@ class Client:
         self.reports.append(params)
 
 
+def _labels(question: Question, form: QuestionForm) -> int:
+    match question:
+        case Choice():
+            return len(question.options)
+        case Score():
+            return len(question.levels)
+    return 9 if form.ratings else 2
+
+
 class Asked:
     """A decision that runs, and what its client got."""
 
@@ -65,7 +75,9 @@ class Asked:
             latencies=self.latencies,
             clock=lambda: 1.0,
         )
-        tails = [Tail(2, 3) for form in forms for _ in range(form.readings)]
+        tails = [
+            Tail(2, _labels(*each)) for each in zip(questions, forms, strict=True) for _ in range(each[1].readings)
+        ]
         tokens = bytes(4 * (10 + 2 * len(tails)))
         prepared = Prepared(7, tokens, 1, decision=DecisionForm(10, tails, forms))
         self.prompt = self.answer.prepared(prepared, routed=False)
@@ -158,8 +170,8 @@ def test_the_readings_of_a_dead_engine_are_dropped() -> None:
 
 def test_progress_has_the_questions_that_are_done_and_not_the_readings() -> None:
     asked = Asked([CHOICE, PREDICATE], [QuestionForm(2, 1.0), QuestionForm(1, 1.0)], progress=True)
-    for _ in range(3):
-        asked.read(0.0, 0.0, 0.0, 0.0)
+    for labels in (3, 3, 2):
+        asked.read(0.0, *[0.0] * labels)
     assert [(each.phase, each.done, each.total) for each in asked.client.reports] == [
         ("questions", 1, 2),
         ("questions", 2, 2),
@@ -199,3 +211,17 @@ def test_an_engine_gets_the_questions_and_the_temperatures_of_the_models_entry()
     frame = decode_to_engine(body)
     assert frame == asked.answer.as_prepare()
     assert (asked.answer.as_prepare().namespace, asked.answer.as_prepare().temperatures) == ("0:s", {"choice": 2.0})
+
+
+@pytest.mark.parametrize("figures", [(0.0, 1.0), (0.0, 1.0, 2.0, 3.0), (0.0,) * 1000])
+def test_an_engine_that_reads_other_labels_than_the_question_has_is_ended(figures: tuple[float, ...]) -> None:
+    asked = Asked([PREDICATE], [QuestionForm(1, 1.0)])
+    with pytest.raises(WrongFrame):
+        asked.read(*figures)
+
+
+def test_an_engine_that_answers_more_questions_than_were_asked_is_ended() -> None:
+    asked = Asked([PREDICATE], [QuestionForm(1, 1.0)])
+    asked.read(0.0, 1.0, 2.0)
+    with pytest.raises(WrongFrame):
+        asked.read(0.0, 1.0, 2.0)

@@ -8,6 +8,7 @@ import pytest
 from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_base.ipc.frames import CallDelta, End, Extra, Prepared, RequestUpdate
 from car_daemon.connections.answer_pieces import AnswerPieces
+from car_daemon.engines.link import WrongFrame
 from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.explanations import Explanations
@@ -163,3 +164,11 @@ def test_an_answer_that_runs_again_has_no_piece_of_its_first_run() -> None:
     add(answer, NAME, CallDelta(0, arguments='{"a": 1}'), END, end=ENDED)
     answer.complete()
     assert client.calls == [WHOLE]
+
+
+def test_an_engine_that_writes_more_than_its_tokens_can_be_is_ended() -> None:
+    answer = running(Client(), streams=False)
+    for _ in range(8):
+        answer.add(RequestUpdate(7, 0, "x" * 1000, 1, 1))
+    with pytest.raises(WrongFrame):
+        answer.add(RequestUpdate(7, 0, "x" * 1_000_000, 0, 1))
