@@ -75,6 +75,7 @@ class ReasoningSplit:
         self._reasoning: list[str] = []  # released by this piece
         self._text: list[str] = []  # released by this piece
         self._thinking = inside
+        self._unsure = bool(self._answer)  # whether the begin of a thought may be that of the answer
         self._decided = False  # whether all further text is the answer
         self._steps = self._read()
 
@@ -87,6 +88,11 @@ class ReasoningSplit:
     def thinking(self) -> bool:
         """True from the end of the opening tag to the end of the closing tag."""
         return self._thinking
+
+    @property
+    def thought_begun(self) -> bool:
+        """True inside a thought that is known not to be the answer."""
+        return self._thinking and not self._unsure
 
     def push(self, text: str) -> Split:
         """Read a piece of output."""
@@ -114,7 +120,9 @@ class ReasoningSplit:
             self._drop_cut()
         if self._thinking:
             yield from self._buffer.drop_spaces()
-            if (yield from self._begins_answer()):
+            answers = yield from self._begins_answer()
+            self._unsure = False
+            if answers:
                 self._thinking = False
             elif (yield from self._buffer.copy_until(self._tags.close, self._reasoning.append)):
                 self._thinking = False
@@ -238,7 +246,7 @@ class OutputReader:
         if self._keep:
             self._undecided += text
             # A thought is kept with its tags, once it is known not to be part of the answer.
-            if answer or ended or (self._thinking is not None and self._thinking.thinking):
+            if answer or ended or (self._thinking is not None and self._thinking.thought_begun):
                 kept, self._undecided = self._undecided[: len(self._undecided) - len(answer)], ""
         released = self._until_stop([kept, *parts])
         if ended and not self._called:

@@ -112,6 +112,14 @@ def test_reasoning_that_is_kept_stays_where_it_was_and_calls_nothing(
     assert both_ways(text, [], keep=True) == ((said, "", calls), None)
 
 
+@pytest.mark.parametrize("pieces", [["<say>Hello"], ["<", "say", ">", "Hello"], [*"<say>Hello"]])
+def test_reasoning_that_is_kept_and_is_the_answer_comes_once(pieces: list[str]) -> None:
+    thinking = ReasoningSplit(Tags("<think>", "</think>"), inside=True, answer=["<say>"])
+    answer = OutputReader([], thinking, None, keep=True)
+    said = [*(answer.push(piece.encode()).text for piece in pieces), answer.finish().text]
+    assert "".join(said) == "<say>Hello"
+
+
 def test_reasoning_that_is_kept_comes_as_it_is_written() -> None:
     thinking = ReasoningSplit(Tags("<think>", "</think>"), inside=False)
     answer = OutputReader([], thinking, reader("hermes"), keep=True)
