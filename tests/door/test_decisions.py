@@ -167,6 +167,10 @@ async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deci
         ([{"role": "user", "content": "Hi"}], [{"role": "user", "content": "Hi"}]),
         ({"messages": [{"role": "user", "content": "Hi"}]}, [{"role": "user", "content": "Hi"}]),
         (
+            [{"role": "assistant", "content": None, "refusal": None, "annotations": [], "tool_calls": None}],
+            [{"role": "assistant", "content": ""}],
+        ),
+        (
             [
                 {
                     "role": "user",
@@ -176,7 +180,7 @@ async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deci
             [{"role": "user", "content": [IMAGE, {"type": "text", "text": "See"}]}],
         ),
     ],
-    ids=["text", "object", "list", "messages", "messages in an object", "images first"],
+    ids=["text", "object", "list", "messages", "messages in an object", "an answer of OpenAI's", "images first"],
 )
 async def test_a_state_is_a_text_messages_or_json(
     state: Any, sent: Any, offline: OfflineDoor, deciding: FakeDaemon
@@ -377,8 +381,9 @@ async def test_card_s_own_members_reach_the_decision(offline: OfflineDoor, decid
     await systemone(offline, card={"reproducible": True, "orders": 2, "priority": "throughput"})
     sent = deciding.params("decide")
     assert (sent["reproducible"], sent["orders"], sent["priority"]) == (True, 2, "throughput")
-    refused = await offline.post("/v1/systemone", {"state": "x", "questions": NOUL}, x_card_supersede="k")
-    assert refused.status == 422
+    for header, value in (("x_card_supersede", "k"), ("x_card_lenient", "true"), ("x_card_reasoning_tokens", "5")):
+        refused = await offline.post("/v1/systemone", {"state": "x", "questions": NOUL}, **{header: value})
+        assert refused.status == 422
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def _asked(condition: Condition, questions: list[Question]) -> int:
 
 
 def _state(options: Namespace) -> Any:
-    """Return the state: the argument, or a file or what is piped, whose contents are JSON if they can be read so."""
+    """Return the state: the argument, or what a file has or is piped: an object, array or text in JSON, else a text."""
     piped = options.state is None and options.file is None and not sys.stdin.isatty()
     file = "-" if piped else options.file
     if (options.state is None) == (file is None):
@@ -190,16 +190,17 @@ def _state(options: Namespace) -> Any:
     if file is None:
         return read_text(options.state)
     try:
-        text = read_text("-") if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = read_text("-") if file == "-" else Path(file).read_text(encoding="utf-8").removesuffix("\n")
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise WrongUse(f"cannot read {file}: {why}") from error
     if not text:
         raise WrongUse("the state is empty: give it as an argument or with --file, or pipe it in")
     try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
         return text
+    return value if isinstance(value, dict | list | str) else text
 
 
 def _shown(value: Any) -> str:
@@ -235,11 +236,10 @@ def _print(questions: list[Question], decision: Decision) -> None:
         rows = [(one_line(label), share) for label, share in zip(_labels(question), answer.probabilities, strict=True)]
         print(heading)
         for label, share in rows:
-            name = shortened(label, _NAME_WIDTH)
             if bars is None:
-                print(f"  {name:<{_NAME_WIDTH}} {share:.3f}")
+                print(f"  {shortened(label, _NAME_WIDTH):<{_NAME_WIDTH}} {share:.3f}")
             else:
-                bars(name, share)
+                bars(label, share)
 
 
 def _bars() -> Any:
@@ -250,10 +250,15 @@ def _bars() -> Any:
     except ImportError:
         return None
     console = Console(highlight=False)
+    room = console.width - len("   0.000 ")
+    name_width = min(_NAME_WIDTH, room // 2)
+    bar_width = max(0, min(_BAR_WIDTH, room - name_width))
 
-    def draw(name: str, share: float) -> None:
-        filled = round(share * _BAR_WIDTH)
-        bar = Text.assemble(("━" * filled, "green"), ("─" * (_BAR_WIDTH - filled), "dim"))
-        console.print(Text.assemble("  ", f"{name:<{_NAME_WIDTH}} ", bar, f" {share:.3f}"))
+    def draw(label: str, share: float) -> None:
+        name = Text(label)
+        name.truncate(name_width, overflow="ellipsis", pad=True)  # by cells: some characters have two
+        filled = round(share * bar_width)
+        bar = Text.assemble(("━" * filled, "green"), ("─" * (bar_width - filled), "dim"))
+        console.print(Text.assemble("  ", name, " ", bar, f" {share:.3f}"))
 
     return draw

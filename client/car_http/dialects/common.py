@@ -33,7 +33,7 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 _OWN_TRUTHS = ("wait", "queue", "lenient", "reproducible")
 _OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms", "reasoning_tokens")
 _OWN = "card"
-_OWN_HEADERS = {name: "X-Card-" + name.replace("_", "-").title() for name in Own.__struct_fields__}
+OWN_HEADERS = {name: "X-Card-" + name.replace("_", "-").title() for name in Own.__struct_fields__}
 _AUDIO_FORMATS = ("wav", "mp3")
 _DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.ASCII | re.IGNORECASE)
 
@@ -197,7 +197,7 @@ def origin_params(caller: Caller) -> dict[str, Any]:
 
 def own_params(caller: Caller, body: Own | None) -> dict[str, Any]:
     """Return the members of card's own: of the headers `X-Card-*`, and of `card` in the body, which counts first."""
-    by_header = {name: caller.header(header) for name, header in _OWN_HEADERS.items()}
+    by_header = {name: caller.header(header) for name, header in OWN_HEADERS.items()}
     params = {name: _own_value(name, text) for name, text in by_header.items() if text is not None}
     if body is not None:
         params |= same_named(body, Own.__struct_fields__)
@@ -216,9 +216,9 @@ def as_sent(request: Struct, names: Names, caller: Caller) -> dict[str, str]:
             if _has(request, name):
                 found[param] = name
                 break
-    found |= {name: header for name, header in _OWN_HEADERS.items() if caller.header(header) is not None}
+    found |= {name: header for name, header in OWN_HEADERS.items() if caller.header(header) is not None}
     if _has(request, _OWN):
-        found |= {name: f"{_OWN}.{name}" for name in _OWN_HEADERS if _has(request, f"{_OWN}.{name}")}
+        found |= {name: f"{_OWN}.{name}" for name in OWN_HEADERS if _has(request, f"{_OWN}.{name}")}
     return found
 
 
@@ -289,11 +289,11 @@ def _patience_ms(caller: Caller) -> int | None:
 def _own_value(name: str, text: str) -> Any:
     if name in _OWN_TRUTHS:
         if text.lower() not in _TRUTHS:
-            raise bad(_OWN_HEADERS[name], "give true or false")
+            raise bad(OWN_HEADERS[name], "give true or false")
         return _TRUTHS[text.lower()]
     if name in _OWN_NUMBERS:
         if not (text.isascii() and text.isdigit()):
-            raise bad(_OWN_HEADERS[name], "give a number of milliseconds")
+            raise bad(OWN_HEADERS[name], "give a number of milliseconds")
         return int(text[:10])
     if name == "lora":
         return [{"name": each.strip()} for each in text.split(",")]

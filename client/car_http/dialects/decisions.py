@@ -8,15 +8,12 @@ from msgspec import Meta, Struct
 
 from car_client.errors import ProtocolError
 from car_http.dialects.bodies import Part
-from car_http.dialects.common import Caller, caller_params, given, own_params, packed, same_named
+from car_http.dialects.common import OWN_HEADERS, Caller, caller_params, given, own_params, packed, same_named
 from car_http.dialects.responses.requests import Item, conversation
 from car_http.problems import bad
 from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
 from car_protocol.infer import Lora, Milliseconds, Priority
 from car_protocol.meta import note
-
-# Members of card's own that an answer in text has, and a decision has not.
-_NOT_HERE = {"supersede": "X-Card-Supersede", "lenient": "X-Card-Lenient"}
 
 
 class OwnDecision(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -112,9 +109,10 @@ def read(request: DecisionsRequest, caller: Caller) -> DecideJob:
 def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
     """Return the members of card's own, of the headers and of the body; raises Problem."""
     params = own_params(caller, None)
-    for name, header in _NOT_HERE.items():
-        if name in params:
-            raise bad(header, "a decision has no such member: leave it out")
+    # Members that an answer in text has, and a decision has not.
+    for name in params.keys() & OWN_HEADERS.keys():
+        if name not in OwnDecision.__struct_fields__:
+            raise bad(OWN_HEADERS[name], "a decision has no such member: leave it out")
     return params | (same_named(body, OwnDecision.__struct_fields__) if body else {})
 
 

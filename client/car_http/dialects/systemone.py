@@ -164,7 +164,13 @@ def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
 
 
 def _message(message: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return a message of chat completions with its images first, as the daemon has it."""
+    """Return a message of chat completions with its images first, as the daemon has it.
+
+    Members without a value are left out: an answer of OpenAI's comes with `refusal` and `annotations`.
+    """
+    message = {name: value for name, value in message.items() if value not in (None, [])}
+    if not message.keys() & {"content", "tool_calls"}:
+        message["content"] = ""
     content = message.get("content")
     if content is None or isinstance(content, str):
         return message

@@ -1,11 +1,13 @@
 """`carctl decide`: questions from flags, answers as lines, bars and JSON, and an exit code for scripts."""
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.cells import cell_len
 
-from tests.client.carctl.command import carctl
+from tests.client.carctl.command import carctl, carctl_on_terminal
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import DECISION
 
@@ -43,6 +45,18 @@ def test_on_a_pipe_each_option_is_a_line(daemon: FakeDaemon) -> None:
         "  yes                      0.900",
         "  no                       0.100",
     ]
+
+
+@pytest.mark.parametrize("columns", [20, 40, 200])
+def test_on_a_terminal_each_option_is_one_line_however_narrow_it_is(daemon: FakeDaemon, columns: int) -> None:
+    choice = ("--choice", "team=請求書と支払いについての質問,shipping")
+    env = {"COLUMNS": str(columns), "TERM": "xterm"}
+    with carctl_on_terminal("--socket", daemon.path, "decide", "x", *choice, *QUESTIONS[2:], env=env) as terminal:
+        lines = re.sub(r"\x1b\[[0-9;]*m", "", terminal.end().decode()).splitlines()
+    bars = [line for line in lines if re.search(r" [01]\.\d{3}$", line)]
+    assert len(bars) == 7
+    assert len({cell_len(line) for line in bars}) == 1
+    assert all(cell_len(line) <= columns for line in bars)
 
 
 def test_json_is_the_result_itself(daemon: FakeDaemon) -> None:
@@ -124,7 +138,8 @@ def test_wrong_use_says_what_to_write(daemon: FakeDaemon, arguments: tuple[str, 
 
 
 def test_a_file_is_json_if_it_can_be_read_so(daemon: FakeDaemon, tmp_path: Path) -> None:
-    for text, state in (('{"a": [1]}', {"a": [1]}), ("Dear all,\n", "Dear all,\n")):
+    others = ("Dear all,", "null", "123456789012345678901234567890", "[" * 100_000)
+    for text, state in (('{"a": [1]}', {"a": [1]}), *((f"{each}\n", each) for each in others)):
         (tmp_path / "state").write_text(text)
         assert carctl("--socket", daemon.path, "decide", "-f", tmp_path / "state", *QUESTIONS).returncode == 0
         assert daemon.params("decide")["state"] == state
