@@ -149,6 +149,16 @@ async def test_a_persons_key_names_the_person_in_place_of_a_tenant(
     assert (await offline.request("POST", CHAT, body, headers, unix=False)).status == 200
     params = fake.params("infer")
     assert (params["person"], "tenant" in params, "cache_salt" in params) == ("anna", False, False)
+    for path, asked, method in (
+        ("/tokenize", b'{"content":"Hi"}', "tokenize"),
+        ("/detokenize", b'{"tokens":[1]}', "detokenize"),
+        ("/v1/chat/completions/input_tokens", body, "tokenize"),
+        ("/v1/messages/count_tokens", body, "tokenize"),
+        ("/v1/embeddings", b'{"model":"guide","input":"Hi"}', "embed"),
+    ):
+        await offline.request("POST", path, asked, headers, unix=False)
+        assert fake.params(method)["person"] == "anna", path
+    assert (await offline.request("GET", "/metrics", b"", headers, unix=False)).status == 403
     (folder / "card.toml").write_text("")
     assert (await offline.request("POST", CHAT, body, headers, unix=False)).status == 401
 

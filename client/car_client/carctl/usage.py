@@ -114,9 +114,9 @@ def _name(row: UsageRow, dimension: str) -> str:
 def _day(text: str) -> str:
     """Return a day as the protocol has it."""
     digits = text.removesuffix("d")
-    if digits != text and digits.isascii() and digits.isdigit() and 0 < int(digits[:6]) <= _MOST_DAYS:
+    if digits != text and digits.isascii() and digits.isdigit() and len(digits) < 10 and 0 < int(digits) <= _MOST_DAYS:
         # The daemon has its own today, which the time zone of this shell may put a day off.
-        return (date.today() - timedelta(days=int(digits[:6]) - 1)).isoformat()
+        return (date.today() - timedelta(days=int(digits) - 1)).isoformat()
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:

@@ -184,12 +184,15 @@ def caller_params(caller: Caller, *, user: str | None, session: str | None, stre
     return params | origin_params(caller)
 
 
+def person_of(key: Key | None) -> dict[str, Any]:
+    """Return the member that says whose a key is, which every method has; empty unless it is a person's."""
+    return given(person=None if key is None else key.person)
+
+
 def origin_params(caller: Caller) -> dict[str, Any]:
     """Return the members that every request has: its key's person, else the key's name as its tenant, and its trace."""
     key = caller.key
-    params: dict[str, Any] = (
-        {} if key is None else {"tenant": key.name} if key.person is None else {"person": key.person}
-    )
+    params = person_of(key) or given(tenant=None if key is None else key.name)
     if trace := caller.header(TRACEPARENT):
         params["_meta"] = {TRACEPARENT: trace}
     return params

@@ -6,12 +6,13 @@ from msgspec import Raw
 
 from car_client.errors import CardError
 from car_http.dialects import sse
+from car_http.dialects.common import person_of
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
 from car_http.endpoints.context import DoorContext
 from car_http.exchange import Exchange
 from car_http.feeds import Topic, capacity_of
-from car_http.problems import problem_of
+from car_http.problems import Problem, problem_of
 
 NO_STORE = {"cache-control": "no-store"}
 TEXT = "text/plain"
@@ -26,7 +27,9 @@ async def health(door: DoorContext, exchange: Exchange, nothing: None) -> None:
 
 
 async def metrics(door: DoorContext, exchange: Exchange, nothing: None) -> None:
-    """Answer `GET /metrics` with the door's own figures."""
+    """Answer `GET /metrics` with the door's own figures; refuse a person, because they count everybody's requests."""
+    if person_of(exchange.key):
+        raise Problem(403, "not_permitted", "the figures are of all: use a key that `carctl http key NAME` makes")
     await exchange.respond(door.metrics.text(door.pool.in_flight).encode(), kind=_METRICS)
 
 

@@ -1,6 +1,7 @@
 """The ledger over the daemon's life: sums in memory, written once a second by a thread, and reports by another."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, time, timedelta
@@ -124,11 +125,11 @@ class Ledger:
                 await self._written()
             why = self._fault if self.kept else NOT_KEPT
             found = None
-            if self._path.exists():
-                try:
+            try:
+                if self._exists():
                     found = await self._reader.do(lambda file: file.report(query))
-                except LedgerError as error:
-                    why = f"the ledger cannot be read: {error}"
+            except LedgerError as error:
+                why = f"the ledger cannot be read: {error}"
         if found is None:
             found = UsageReport(since=date_of(query.since), until=date_of(until), total=UsageRow())
         return found if why is None else structs.replace(found, why=why)
@@ -139,7 +140,9 @@ class Ledger:
         idle = self._writing is None or self._writing.done()
         if idle and not (self.sums.empty and self._recalled) and self._skipped >= self._pause:
             self._writing = asyncio.create_task(self._write(), name="usage")
-        self.sums.turn(self._today)
+        if self.sums.turn(self._today):
+            # The day may have been before: the clock was wrong, and is set.
+            self._recalled = False
 
     async def _written(self, *, try_anyway: bool = False) -> None:
         """Return once all until now is written, or could not be; after a failure it is not tried before its time."""
@@ -165,11 +168,18 @@ class Ledger:
 
     async def _recall(self, day: int) -> None:
         """Count the tokens that an earlier daemon noted today; raises LedgerError."""
-        if self._path.exists():
+        if self._exists():
             found = await self._writer.do(lambda file: file.spent(day))
             for identity, tokens in found.items() if day == self.sums.day else ():
                 self.sums.spend(identity, tokens)
         self._recalled = True
+
+    def _exists(self) -> bool:
+        """Return whether there is a file; raises LedgerError for a folder that may not be searched."""
+        try:
+            return self._path.exists()
+        except OSError as error:
+            raise LedgerError(os.strerror(error.errno or 0)) from error
 
     def _failed(self, rows: Rows, why: str) -> None:
         self.sums.give_back(rows)

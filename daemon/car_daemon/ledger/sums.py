@@ -51,12 +51,14 @@ class Sums:
     def __repr__(self) -> str:
         return f"<Sums {len(self._new)} new rows, {len(self._unwritten)} unwritten>"
 
-    def turn(self, day: int) -> None:
-        """Begin another day, if it is another."""
-        if day != self.day:
-            self.day = day
-            self._apps.clear()
-            self._tokens.clear()
+    def turn(self, day: int) -> bool:
+        """Begin another day; return False if it is not another."""
+        if day == self.day:
+            return False
+        self.day = day
+        self._apps.clear()
+        self._tokens.clear()
+        return True
 
     def row(self, identity: str, app: str, model: str) -> Amounts:
         """Return the amounts of today to add to."""

@@ -144,6 +144,34 @@ async def test_a_daemon_that_starts_again_knows_the_tokens_of_the_day(ledgers: C
     assert await total(second) == 10
 
 
+async def test_a_clock_that_is_set_back_gives_nobody_the_tokens_of_the_day_again(
+    ledgers: Callable[..., Ledger],
+) -> None:
+    clock = Clock()
+    ledger = keep(ledgers(clock))
+    count(ledger, 500)
+    await look(ledger)
+    for days in (2, -2, -3, 3):
+        clock.now += days * DAY_S
+        await look(ledger)
+        await look(ledger)
+        assert ledger.sums.spent("@anna") == (500 if days in (-2, 3) else 0)
+
+
+async def test_a_folder_that_may_not_be_searched_is_one_warning_and_loses_nothing(tmp_path: Path) -> None:
+    # A name that is too long fails like a folder that may not be searched, also for root.
+    ledger = keep(Ledger(tmp_path / ("x" * 300), Clock()))
+    with capture_logs() as events:
+        count(ledger, 7)
+        await look(ledger)
+        report = await ledger.report(UsageParams(), None)
+        assert report.why is not None
+        assert "cannot be read" in report.why
+        await ledger.close()
+    assert [event["event"] for event in events] == ["usage.not_written"]
+    assert sum(each.computed_tokens for each in ledger.sums.take().values()) == 7
+
+
 async def test_a_file_that_is_locked_at_the_start_gives_nobody_the_tokens_of_the_day_again(
     ledgers: Callable[..., Ledger], tmp_path: Path
 ) -> None:
