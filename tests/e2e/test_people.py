@@ -114,3 +114,18 @@ def test_a_person_beyond_its_requests_at_once_is_refused_until_one_ends(shared: 
         assert refusal(other, "infer", {"prompt": CANARY, "n": 2, "person": "anna"})["data"]["param"] == "n"
         # A refusal took no place.
         assert other.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna"})
+
+
+def test_a_newer_request_takes_the_place_of_the_older_one_that_it_ends(shared: Daemon, folder: Path) -> None:
+    with shared.connect() as client, shared.connect() as other:
+        configured(folder, "[people.anna]\nin_flight = 1\n[people.bob]\n")
+        client.result("daemon/reload")
+        older = client.send("infer_stream", endless(person="anna", supersede="typing"))
+        client.first_chunk(older)
+        newer = {"prompt": CANARY, "max_tokens": 1, "person": "anna"}
+        for key in ({}, {"supersede": "another"}):
+            assert refusal(client, "infer", newer | key)["data"]["limit"] == "in_flight"
+        assert refusal(other, "infer", newer | {"supersede": "typing"})["data"]["limit"] == "in_flight"
+        taken = client.send("infer", newer | {"supersede": "typing"})
+        assert client.response(older)["error"]["data"]["superseded"] is True
+        assert "result" in client.response(taken)

@@ -403,8 +403,9 @@ class Assembly:
     @cached_property
     def dispatch(self) -> Dispatch:
         """The table of methods."""
+        inference = InferenceMethods(self.inference, self.pool)
         families = (
-            InferenceMethods(self.inference, self.pool),
+            inference,
             self.capacity,
             StatusMethods(self.user_view, self._metrics, self._fair_queue, self._admins),
             UsageMethods(self.ledger, self._admins),
@@ -413,7 +414,7 @@ class Assembly:
             self.inspections,
         )
         handlers = {name: handler for family in families for name, handler in family.table().items()}
-        return Dispatch(handlers, self.people, self._refused)
+        return Dispatch(handlers, self.people, self._refused, inference.superseded)
 
     def _refused(self, identity: Identity) -> None:
         self.scheduler.totals.refuse()

@@ -29,15 +29,23 @@ class Dispatch:
     """Decodes params by the method table and calls the method's handler; errors become answers here.
 
     A call is of the connection's user, or of the person of `people` that a delegate names. `count_refused` is called
-    with the identity for inference that was refused before the scheduler received it.
+    with the identity for inference that was refused before the scheduler received it. `superseded` returns how many
+    requests a request ends.
     """
 
-    def __init__(self, handlers: dict[str, Handler], people: People, count_refused: Callable[[Identity], None]) -> None:
+    def __init__(
+        self,
+        handlers: dict[str, Handler],
+        people: People,
+        count_refused: Callable[[Identity], None],
+        superseded: Callable[["Connection", RpcCall, InferParams], int] = lambda *_: 0,
+    ) -> None:
         if handlers.keys() != METHODS.keys():
             raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")
         self._handlers = handlers
         self._people = people
         self._count_refused = count_refused
+        self._superseded = superseded
 
     def call(self, connection: "Connection", request: Call, call: RpcCall) -> None:
         """Carry out a request; `call` is ended now or later."""
@@ -56,8 +64,10 @@ class Dispatch:
             if identity != connection.identity:
                 connection.speak_as(identity)
             if params.person is not None and method.infers:
-                answers = params.n if isinstance(params, InferParams) else 1
-                self._people.begin(params.person, answers)
+                answers, ended = 1, 0
+                if isinstance(params, InferParams):
+                    answers, ended = params.n, self._superseded(connection, call, params)
+                self._people.begin(params.person, answers, ended)
                 call.background = self._people.is_background(params.person)
                 call.on_end = partial(self._people.end, params.person, answers)
             result = self._handlers[request.method](connection, call, params)

@@ -44,6 +44,10 @@ class InferenceMethods:
         keys = self._inference.infer(params, origin, call, size=call.size, streams=streams)
         self._pausable(call, keys)
 
+    def superseded(self, connection: Connection, call: RpcCall, params: InferParams) -> int:
+        """Return how many requests a request for generation ends."""
+        return self._inference.superseded(params, _origin(connection, call, params.client, params.tenant))
+
     def decide(self, connection: Connection, call: RpcCall, params: DecideParams) -> None:
         """Submit questions about a state."""
         connection.label = params.client or connection.label

@@ -88,12 +88,12 @@ class People:
             raise RpcError("not_permitted", why=UNKNOWN_PERSON)
         return self._of(uid, person)
 
-    def begin(self, person: str, answers: int = 1) -> None:
-        """Count a request of a person, several answers as so many requests, until `end`.
+    def begin(self, person: str, answers: int = 1, superseded: int = 0) -> None:
+        """Count a request of a person, several answers as so many requests, until `end`; it ends `superseded` others.
 
         Raises RpcError: `quota` at a limit, `invalid_params` for more answers than the person may ever have at once.
         """
-        table, used = self._tables[person], self._in_flight[person]
+        table, used = self._tables[person], self._in_flight[person] - superseded
         if table.in_flight is not None and answers > table.in_flight:
             why = f"this person may have {table.in_flight} requests at once: ask for fewer answers"
             raise RpcError("invalid_params", param="n", why=why)

@@ -19,7 +19,7 @@ from car_daemon.requests.deciding import DecisionAnswer
 from car_daemon.requests.embedding import EmbeddingAnswer
 from car_daemon.requests.engine_events import EngineEvents, ModelWork
 from car_daemon.requests.explanations import Explanations
-from car_daemon.requests.generation import GenerationAnswer, request_of
+from car_daemon.requests.generation import GenerationAnswer, request_of, supersede_key
 from car_daemon.requests.meter import Meter
 from car_daemon.requests.several_answers import split
 from car_daemon.requests.tokenization import Tokenization
@@ -182,6 +182,11 @@ class Inference:
         )
         self._submit(entry, answer, now)
         return keys
+
+    def superseded(self, params: InferParams, origin: CallOrigin) -> int:
+        """Return how many requests a request ends by its key."""
+        key = supersede_key(params, origin)
+        return 0 if key is None else self.scheduler.table.of_key(key)
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """End a request in any state; unknown and ended requests are ignored."""

@@ -333,6 +333,10 @@ class RequestTable:
         lost = [wanted for wanted in devices if not any(is_on(device, wanted) for device in left)]
         return [devices[device][key] for device in lost for key in devices[device]]
 
+    def of_key(self, key: Supersede) -> int:
+        """Return the number of requests that a new request of this `supersede` key ends."""
+        return len(self._supersede.get(key, ()))
+
     def older(self, request: Request) -> list[Request]:
         """Return the older requests of a request's `supersede` key; those for the same prompt are as old as it is."""
         if request.spec.supersede is None:
