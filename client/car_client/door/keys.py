@@ -180,7 +180,8 @@ class KeyRing:
             self._people = _people_in(self._config)
         except (OSError, ValueError, RecursionError) as error:
             if self._people is None:
-                raise KeysError(f"cannot read the people of {self._config}: {type(error).__name__}") from error
+                why = error if isinstance(error, _SharedKey) else type(error).__name__
+                raise KeysError(f"cannot read the people of {self._config}: {why}") from error
         # The hash of a person's key is no secret: what signs sessions of the page is made of a key of the door's own,
         # so that sessions outlive the door, and end when that key is replaced; without one they end with the door.
         secret = next((key.secret for key in own if key.name == DEFAULT_NAME), self._own)
@@ -188,6 +189,10 @@ class KeyRing:
             Key(f"@{name}", hmac.digest(secret.encode(), digest.encode(), hashlib.sha256).hex(), name, digest)
             for name, digest in self._people
         ]
+
+
+class _SharedKey(ValueError):
+    """Two people have one key; the message says what to do."""
 
 
 def _people_in(config: Path | None) -> list[tuple[str, str]]:
@@ -199,7 +204,7 @@ def _people_in(config: Path | None) -> list[tuple[str, str]]:
     found = [(name, _digest(table)) for name, table in tables.items()] if isinstance(tables, dict) else []
     people = [(name, digest) for name, digest in found if digest]
     if len({digest for _, digest in people}) < len(people):
-        raise ValueError("two people have one key")
+        raise _SharedKey("two people have one key: remove one of them, and add it again")
     return people
 
 
