@@ -18,7 +18,7 @@ from car_daemon.telemetry.metrics import Latencies, TokenClock
 from car_protocol.answer import Answer, Progress, Timings, Usage
 from car_protocol.decide import DecideParams
 from car_protocol.errors import RpcError
-from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, part_of
+from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, SupersedeScope, part_of
 
 UNREPEATABLE = (
     "this engine did not load with weights packed for the CPU, or its llama.cpp computes long prompts on a GPU: either "
@@ -59,7 +59,9 @@ def request_of(
         priority="throughput" if origin.background else params.priority,
         wait=params.wait,
         queue=params.queue,
-        supersede=None if isinstance(params, DecideParams) else supersede_key(params, origin),
+        supersede=None
+        if isinstance(params, DecideParams) or params.supersede is None
+        else supersede_key(params.supersede, params.supersede_scope, origin),
         progress=params.progress,
         device=params.device,
         session=None if params.session is None else (origin.identity.number, params.session),
@@ -69,12 +71,10 @@ def request_of(
     return Request(spec)
 
 
-def supersede_key(params: InferParams, origin: CallOrigin) -> Supersede | None:
-    """Return whose requests a request ends, and their key; None if it ends none."""
-    if params.supersede is None:
-        return None
-    whose = (origin.identity.namespace, params.supersede)
-    if params.supersede_scope == "connection":
+def supersede_key(key: str, scope: SupersedeScope, origin: CallOrigin) -> Supersede:
+    """Return whose requests a key ends, and the key."""
+    whose = (origin.identity.namespace, key)
+    if scope == "connection":
         return ("connection", origin.connection, *whose)
     return ("program", origin.pid, origin.tenant, *whose)
 

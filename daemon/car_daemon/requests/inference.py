@@ -185,8 +185,9 @@ class Inference:
 
     def superseded(self, params: InferParams, origin: CallOrigin) -> int:
         """Return how many requests a request ends by its key."""
-        key = supersede_key(params, origin)
-        return 0 if key is None else self.scheduler.table.of_key(key)
+        if params.supersede is None:
+            return 0
+        return self.scheduler.table.of_key(supersede_key(params.supersede, params.supersede_scope, origin))
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """End a request in any state; unknown and ended requests are ignored."""
