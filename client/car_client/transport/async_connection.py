@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from car_client.calls import CallSpec
-from car_client.errors import CardError, DaemonUnavailable, ProtocolError
+from car_client.errors import CardError, ConnectionLost, DaemonUnavailable, ProtocolError
 from car_client.paths import unavailable
 from car_client.retry import Deadline, backoff
 from car_client.transport.protocol_session import ProtocolSession
@@ -58,9 +59,16 @@ class AsyncConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None  # set by connection_made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Subscribe to the capacity."""
+        """Subscribe to the capacity, once it is read why the daemon refuses the connection, if it does.
+
+        A transport whose write fails drops what has come, and with it the reason.
+        """
         self._transport = cast(asyncio.Transport, transport)
         self.session.greet()
+        with transport.get_extra_info("socket").dup() as arrived, contextlib.suppress(OSError):
+            arrived.setblocking(False)
+            arrived.recv(1, socket.MSG_PEEK)
+            return  # `data_received` or `connection_lost` follows
         self.write(self.session.due())
 
     def data_received(self, data: bytes) -> None:
@@ -139,6 +147,7 @@ class AsyncReconnector:
         self._tried = asyncio.Event()  # set after the first attempt, which is made even with a timeout of 0
         self._task: asyncio.Task[None] | None = None
         self._failures: dict[Path, OSError] = {}  # of the last attempt on each path
+        self._refusal: CardError | None = None  # why the daemon ended the last connection before it answered
         self._pauses = Interruptible()  # of calls that are sent again; `aclose` ends them
 
     def start(self) -> None:
@@ -160,7 +169,7 @@ class AsyncReconnector:
         if self._pauses.over:
             raise _closed()
         if self.connection is None:
-            raise unavailable(self._paths, self._failures)
+            raise self._refusal or unavailable(self._paths, self._failures)
         return self.connection
 
     async def pause(self, seconds: float) -> None:
@@ -194,8 +203,11 @@ class AsyncReconnector:
                     await connection.lost.wait()
                 finally:
                     connection.close()
+                loss, self._refusal = connection.session.loss, None
                 if connection.session.greeted:
                     delays = backoff()
+                elif not isinstance(loss, ConnectionLost):
+                    self._refusal = loss
             await self._pause(next(delays))
 
     async def _connect(self) -> AsyncConnection | None:
