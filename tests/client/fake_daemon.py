@@ -97,6 +97,7 @@ class FakeDaemon:
         self.chats = True  # the model has a chat template
         self.offers_status = True  # the status can be subscribed to
         self.refusal: RpcError | None = None  # sent to each connection before it is closed
+        self.refused = threading.Event()  # set once a connection was
         self.raw_answer: bytes | None = None  # sent in place of every answer
         self._changed = threading.Condition()  # guards everything below
         self._generation = 0
@@ -245,6 +246,7 @@ class FakeDaemon:
         if self.refusal:
             peer.send(Failure(None, self.refusal.as_object()))
             peer.drop()
+            self.refused.set()
         framer = LineFramer()
         while data := peer.read():
             for frame in framer.feed(data):

@@ -16,6 +16,7 @@ from car_client import (
     ProtocolError,
     RequestError,
 )
+from car_client.transport.async_connection import AsyncConnection
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
@@ -162,6 +163,22 @@ async def test_a_refused_connection_says_why(daemon: FakeDaemon) -> None:
     daemon.refusal = RpcError("limit", limit="max_connections", value=1024)
     daemon.silent.add("infer")
     async with AsyncClient(daemon.path) as client:
+        with pytest.raises(LimitReached):
+            await client.infer("Hi")
+
+
+async def test_a_client_whose_loop_turns_late_is_told_why_too(
+    daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.refusal = RpcError("limit", limit="max_connections", value=1024)
+    made = AsyncConnection.connection_made
+
+    def made_late(connection: AsyncConnection, transport: asyncio.BaseTransport) -> None:
+        assert daemon.refused.wait(HANG_S)
+        made(connection, transport)
+
+    monkeypatch.setattr(AsyncConnection, "connection_made", made_late)
+    async with AsyncClient(daemon.path, connect_timeout=0.1) as client:
         with pytest.raises(LimitReached):
             await client.infer("Hi")
 

@@ -170,8 +170,9 @@ def test_a_model_whose_engine_dies_six_times_is_failed_and_the_daemon_goes_on(fo
         reason = client.call("infer", greedy(KNOWN[1]))["error"]["data"]
         assert (reason["reason"], client.result("inference/capacity")["state"]) == ("model_unavailable", "failed")
         died = client.result("inference/capacity")["reason"]
-        assert died.startswith("the engine died 6 times ")
-        assert died.endswith("; the last one was ended by signal 9 (Killed)")
+        # A busy machine may finish a load before this test kills it.
+        when = ("before the model was loaded", "within 30 s")
+        assert died in [f"the engine died 6 times {each}; the last one was ended by signal 9 (Killed)" for each in when]
         assert client.result("models/list")["models"][0]["reason"] == died
     assert daemon.process.returncode == 0
 

@@ -59,9 +59,10 @@ class AsyncConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None  # set by connection_made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Subscribe to the capacity, once it is read why the daemon refuses the connection, if it does.
+        """Subscribe to the capacity.
 
-        A transport whose write fails drops what has come, and with it the reason.
+        Bytes that are here already say why the daemon refuses the connection. They are read before anything is sent,
+        because a transport whose write fails drops them.
         """
         self._transport = cast(asyncio.Transport, transport)
         self.session.greet()

@@ -110,9 +110,9 @@ def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
     """Return the members of card's own, of the headers and of the body; raises Problem."""
     params = own_params(caller, None)
     # Members that an answer in text has, and a decision has not.
-    for name in params.keys() & OWN_HEADERS.keys():
-        if name not in OwnDecision.__struct_fields__:
-            raise bad(OWN_HEADERS[name], "a decision has no such member: leave it out")
+    for name, header in OWN_HEADERS.items():
+        if name in params and name not in OwnDecision.__struct_fields__:
+            raise bad(header, "a decision has no such member: leave it out")
     return params | (same_named(body, OwnDecision.__struct_fields__) if body else {})
 
 

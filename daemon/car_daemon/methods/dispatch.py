@@ -38,7 +38,7 @@ class Dispatch:
         handlers: dict[str, Handler],
         people: People,
         count_refused: Callable[[Identity], None],
-        superseded: Callable[["Connection", RpcCall, InferParams], int] = lambda *_: 0,
+        superseded: Callable[["Connection", RpcCall, InferParams], int],
     ) -> None:
         if handlers.keys() != METHODS.keys():
             raise ValueError(f"handlers and methods differ: {sorted(handlers.keys() ^ METHODS.keys())}")

@@ -26,8 +26,8 @@ UNREPEATABLE = (
 )
 # Tokens that an answer of any length has room for; with all that the longest context leaves it would run there alone.
 _OPEN_ENDED_ROOM = 1024
-# Bytes of an answer for each of its tokens: more than the longest text of a vocabulary and its alternatives. A hostile
-# file may control an engine, which would fill the daemon's memory.
+# The most bytes of an answer for each of its tokens: a token and its 20 alternatives may have 3,000 bytes each. A
+# hostile file may control an engine, which would fill the daemon's memory.
 _TOKEN_BYTES = 64 << 10
 
 
@@ -117,7 +117,7 @@ class GenerationAnswer:
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._tokens = TokenClock(latencies, request.spec.arrived, clock)
         self._pieces = AnswerPieces()  # of an answer that does not stream
-        self._room = _TOKEN_BYTES  # for the next pieces
+        self._bytes_left = _TOKEN_BYTES  # for the next pieces
         self._open_call: int | None = None  # the index of the call that goes on
         self._engine: int | None = None  # the last one that it ran in
         self._end: frames.End | None = None
@@ -169,7 +169,7 @@ class GenerationAnswer:
         """Return the frame that runs the request from its beginning; the output of a dead engine is dropped."""
         request = self.request
         if request.retried:
-            self._pieces, self._room = AnswerPieces(), _TOKEN_BYTES
+            self._pieces, self._bytes_left = AnswerPieces(), _TOKEN_BYTES
             self._open_call = None
             self._tokens = TokenClock(self._latencies, request.spec.arrived, self._clock)
         assert request.leased_at is not None
@@ -191,8 +191,8 @@ class GenerationAnswer:
             if isinstance(part, frames.CallDelta):
                 self._open_call = None if part.ended else part.index
         if not self._streams:
-            self._room += update.sampled * _TOKEN_BYTES - self._pieces.add(update.text, update.extra)
-            if self._room < 0:
+            self._bytes_left += update.sampled * _TOKEN_BYTES - self._pieces.add(update.text, update.extra)
+            if self._bytes_left < 0:
                 raise WrongFrame("the engine wrote more than its tokens can be")
         elif update.text or update.extra is not None:
             self.request.sent = True

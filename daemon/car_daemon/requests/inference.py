@@ -187,7 +187,7 @@ class Inference:
         """Return how many requests a request ends by its key."""
         if params.supersede is None:
             return 0
-        return self.scheduler.table.of_key(supersede_key(params.supersede, params.supersede_scope, origin))
+        return self.scheduler.table.superseded_by(supersede_key(params.supersede, params.supersede_scope, origin))
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """End a request in any state; unknown and ended requests are ignored."""

@@ -333,8 +333,8 @@ class RequestTable:
         lost = [wanted for wanted in devices if not any(is_on(device, wanted) for device in left)]
         return [devices[device][key] for device in lost for key in devices[device]]
 
-    def of_key(self, key: Supersede) -> int:
-        """Return the number of requests that a new request of this `supersede` key ends."""
+    def superseded_by(self, key: Supersede) -> int:
+        """Return the number of requests that a new request with this key ends."""
         return len(self._supersede.get(key, ()))
 
     def older(self, request: Request) -> list[Request]:

@@ -173,7 +173,7 @@ async def survive(seconds: float, seed: int) -> int:
     fuzz, sessions = Fuzz(seed), 0
     before: int | None = None
     until = time.monotonic() + seconds
-    async with connections(LIMITS, Dispatch(Handlers().table(), People(), lambda _: None)) as all_of_them:
+    async with connections(LIMITS, Dispatch(Handlers().table(), People(), lambda _: None, lambda *_: 0)) as all_of_them:
         while time.monotonic() < until:
             await asyncio.gather(*[play(await all_of_them.connect(), fuzz) for _ in range(10)])
             sessions += 10

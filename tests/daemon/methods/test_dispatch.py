@@ -20,7 +20,7 @@ def failing(_connection: Any, _call: Any, params: Any) -> None:
 
 def dispatch() -> Dispatch:
     handlers: dict[str, Handler] = dict.fromkeys(METHODS, failing)
-    return Dispatch(handlers, People(), lambda _: None)
+    return Dispatch(handlers, People(), lambda _: None, lambda *_: 0)
 
 
 async def failed(params: bytes) -> tuple[str, dict[str, Any]]:
@@ -52,7 +52,7 @@ async def test_without_a_trace_there_are_no_keys_for_it() -> None:
 
 async def test_a_result_that_cannot_be_encoded_is_answered_with_an_error() -> None:
     handlers: dict[str, Handler] = dict.fromkeys(METHODS, lambda *_: {"text": "\udcff"})
-    async with connections(handler=Dispatch(handlers, People(), lambda _: None)) as all_of_them:
+    async with connections(handler=Dispatch(handlers, People(), lambda _: None, lambda *_: 0)) as all_of_them:
         pair = await all_of_them.connect()
         pair.writer.write(b'{"jsonrpc":"2.0","id":1,"method":"models/list"}\n')
         answer = await asyncio.wait_for(pair.receive(), HANG_S)

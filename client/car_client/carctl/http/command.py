@@ -9,7 +9,7 @@ from msgspec import structs
 
 from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml, config_path
 from car_client.carctl.failure import Reported, WrongUse
-from car_client.carctl.http.machine import EVERYWHERE, addresses_of, own_addresses, own_hosts, own_names
+from car_client.carctl.http.machine import EVERYWHERE, addresses_of, own_addresses, own_names
 from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import Steps
@@ -209,11 +209,16 @@ def _certify(settings: Settings) -> bool:
         raise WrongUse("--lan needs `pip install 'card-daemon[lan]'`, or --certificate and --private-key") from error
     if settings.private_key != settings.keys.with_name(PRIVATE_KEY_NAME):
         raise WrongUse(_NO_CERTIFICATE)
-    hosts = own_hosts(settings)
+    hosts = certified_hosts(settings)
     made = ensure_certificate(settings.certificate, settings.private_key, hosts, list(own_addresses()))
     if made:
         print(f"write {settings.certificate}: a new certificate of {', '.join(hosts)}")
     return made
+
+
+def certified_hosts(settings: Settings) -> list[str]:
+    """Return what a certificate has to be of: the names of this machine, and the addresses chosen for its ports."""
+    return [*sorted(settings.hosts), *(each.host for each in settings.network if each.host not in EVERYWHERE)]
 
 
 def lan_lines(settings: Settings) -> Iterator[str]:

@@ -3,8 +3,6 @@
 import socket
 from collections.abc import Iterator
 
-from car_client.door.settings import Settings
-
 # Addresses of documentation: the system looks up its own address towards a network, and sends nothing.
 _ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 # How this machine reaches itself by the addresses that stand for all of its own.
@@ -33,8 +31,3 @@ def own_addresses(everywhere: str = "::") -> Iterator[str]:
 def addresses_of(host: str) -> list[str]:
     """Return the addresses by which other machines reach a port that listens at `host`."""
     return [host] if host not in EVERYWHERE else list(own_addresses(host)) or [EVERYWHERE[host]]
-
-
-def own_hosts(settings: Settings) -> list[str]:
-    """Return the names of this machine, and the addresses that were chosen for its ports."""
-    return [*sorted(settings.hosts), *(each.host for each in settings.network if each.host not in EVERYWHERE)]

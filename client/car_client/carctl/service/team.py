@@ -8,8 +8,15 @@ from pathlib import Path
 
 from car_client.carctl.config.card_toml import SYSTEM_CONFIG, CardToml
 from car_client.carctl.failure import WrongUse
-from car_client.carctl.http.command import DEFAULT_NETWORK, DOOR_HOME, changes, lan_lines, network_address
-from car_client.carctl.http.machine import own_addresses, own_hosts
+from car_client.carctl.http.command import (
+    DEFAULT_NETWORK,
+    DOOR_HOME,
+    certified_hosts,
+    changes,
+    lan_lines,
+    network_address,
+)
+from car_client.carctl.http.machine import own_addresses
 from car_client.carctl.http.service import SERVICE, SOCKET
 from car_client.carctl.service import units
 from car_client.carctl.service.installed import installed_command
@@ -125,7 +132,7 @@ class TeamDoor:
         except ModuleNotFoundError as error:
             raise WrongUse("--lan needs `pip install 'card-daemon[lan]'`") from error
         certificate, private_key = settings.certificate, settings.private_key
-        hosts = own_hosts(settings)
+        hosts = certified_hosts(settings)
         if ensure_certificate(certificate, private_key, hosts, list(own_addresses())):
             self._steps.announce(f"write {certificate}: a new certificate of {', '.join(hosts)}")
             certificate.chmod(0o644)

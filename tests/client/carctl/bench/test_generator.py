@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 
 import pytest
 
@@ -69,22 +68,6 @@ async def test_a_daemon_that_refuses_the_connection_ends_the_load(daemon: FakeDa
     daemon.refusal = RpcError("limit", limit="max_connections", value=1)
     with pytest.raises(LimitReached):
         await generate(str(daemon.path), Workload(requests=1))
-
-
-async def test_a_program_that_is_busy_when_the_daemon_refuses_it_is_told_the_reason(daemon: FakeDaemon) -> None:
-    daemon.refusal = RpcError("limit", limit="max_connections", value=1)
-
-    async def turns() -> None:
-        while True:
-            # The daemon has sent its reason and closed before the program's loop turns again.
-            time.sleep(0.003)  # noqa: ASYNC251 - the loop has to stand still
-            await asyncio.sleep(0)
-
-    busy = asyncio.create_task(turns())
-    for _ in range(5):
-        with pytest.raises(LimitReached):
-            await generate(str(daemon.path), Workload(requests=1))
-    busy.cancel()
 
 
 async def test_a_refused_request_is_sent_once_and_ends_the_load(daemon: FakeDaemon) -> None:
