@@ -1,15 +1,19 @@
-"""Bounds on what clients of the door take together: connections, wrong keys of an address, and the bytes of bodies."""
+"""Bounds on what clients of the door take together: connections, wrong keys, bytes of bodies, calls of the daemon."""
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from car_http.problems import RETRY_AFTER_MS, Problem
+from car_protocol.limits import MAX_CONNECTIONS_PER_UID
 
 # Two dozen of the longest bodies. Each takes up to three times its size until it is answered: in its call, in the frame
 # that is sent, and in what its response repeats. As values, up to 15 times its size, one body at a time is in memory.
 MOST_BODY_BYTES = 192 * 1024 * 1024
+# Of the daemon's connections of a user; an eighth stays for the door's own calls and the user's other programs.
+MOST_CALLS = MAX_CONNECTIONS_PER_UID * 7 // 8
 # Promises: the tenth mistake is still answered at once, and an address guesses 86,400 keys a day at most.
 WRONG_KEYS = 10
 WRONG_KEY_S = 1.0
@@ -142,48 +146,64 @@ def _keep(known: dict[Any, Any]) -> None:
         del known[next(iter(known))]
 
 
-# Ends the request of a body with an error.
+# Ends a request with an error.
 GiveWay = Callable[[Problem], None]
 
 
-class BodyMemory:
-    """The bytes of all bodies that are being received or answered; a body is known by the way it gives way."""
+class Crowd(ABC):
+    """What requests take together of one thing; a request is known by the way it gives way."""
 
-    def __init__(self, limit: int = MOST_BODY_BYTES) -> None:
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._bodies: dict[GiveWay, tuple[str, int]] = {}  # owner and size, the oldest first
+        self._requests: dict[GiveWay, tuple[str, int]] = {}  # owner and amount, the oldest first
         self._taken = Counter[str]()  # by owner
 
     def __repr__(self) -> str:
-        return f"<BodyMemory {self._taken.total()}/{self._limit} of {len(self._bodies)}>"
+        return f"<{type(self).__name__} {self._taken.total()}/{self._limit} of {len(self._requests)}>"
 
-    def take(self, owner: str, body: GiveWay, size: int) -> None:
-        """Count bytes of an owner's body. While there are too many, the newest of the owner with most gives way.
+    def take(self, owner: str, request: GiveWay, amount: int) -> None:
+        """Count an amount for an owner's request. Beyond the limit the newest of the owner with most gives way.
 
-        Raises Problem if that is this body.
+        Raises Problem if that is this request.
         """
-        _, before = self._bodies.get(body, (owner, 0))
-        self._bodies[body] = owner, before + size
-        self._taken[owner] += size
+        _, before = self._requests.get(request, (owner, 0))
+        self._requests[request] = owner, before + amount
+        self._taken[owner] += amount
         while self._taken.total() > self._limit:
-            problem = self._too_many()
+            problem = self._too_many(self._taken.total())
             newest = self._newest_of_most()
             self.give_back(newest)
-            if newest == body:
+            if newest == request:
                 raise problem
             newest(problem)
 
-    def give_back(self, body: GiveWay) -> None:
-        """Count a body no more."""
-        owner, size = self._bodies.pop(body, ("", 0))
-        self._taken[owner] -= size
+    def give_back(self, request: GiveWay, amount: int | None = None) -> None:
+        """Count an amount of a request no more, all of it without one; nothing of a request that gave way."""
+        owner, before = self._requests.pop(request, ("", 0))
+        left = 0 if amount is None else max(before - amount, 0)
+        if left:
+            self._requests[request] = owner, left
+        self._taken[owner] -= before - left
+        if not self._taken[owner]:
+            del self._taken[owner]
 
     def _newest_of_most(self) -> GiveWay:
         most = max(self._taken, key=self._taken.__getitem__)
-        return next(body for body in reversed(self._bodies) if self._bodies[body][0] == most)
+        return next(each for each in reversed(self._requests) if self._requests[each][0] == most)
 
-    def _too_many(self) -> Problem:
-        message = f"the bodies of all requests would take {self._taken.total()} bytes, the limit is {self._limit}: "
+    @abstractmethod
+    def _too_many(self, taken: int) -> Problem:
+        """Return the error of a request that gives way."""
+
+
+class BodyMemory(Crowd):
+    """The bytes of all bodies that are being received or answered."""
+
+    def __init__(self, limit: int = MOST_BODY_BYTES) -> None:
+        super().__init__(limit)
+
+    def _too_many(self, taken: int) -> Problem:
+        message = f"the bodies of all requests would take {taken} bytes, the limit is {self._limit}: "
         return Problem(
             503,
             "too_many_bytes",
@@ -191,3 +211,14 @@ class BodyMemory:
             headers={"connection": "close"},
             retry_after_ms=RETRY_AFTER_MS,
         )
+
+
+class DaemonCalls(Crowd):
+    """The calls of the daemon for all requests, each of which has a connection to it."""
+
+    def __init__(self, limit: int = MOST_CALLS) -> None:
+        super().__init__(limit)
+
+    def _too_many(self, taken: int) -> Problem:
+        message = f"{taken} calls of the daemon are too many, the limit is {self._limit}, and your key has most of them"
+        return Problem(429, "too_many_requests", f"{message}: send fewer at once", retry_after_ms=RETRY_AFTER_MS)

@@ -49,7 +49,7 @@ class Exchange:
         self.send = send
         self._bodies = bodies
         self._unread = False  # the client may still send a part of the body
-        self._task: asyncio.Task[Any] | None = None  # answers the request; set with the body
+        self._task: asyncio.Task[Any] | None = None  # answers the request, while it can give way
         self._problem: Problem | None = None  # the cause, where the task was cancelled to give way
         self._body_timeout_s = body_timeout_s
         self._watch: asyncio.Task[None] | None = None
@@ -61,14 +61,15 @@ class Exchange:
         return self.key.name if self.key else ""
 
     def give_way(self, problem: Problem) -> None:
-        """Cancel the request, because others need the memory of its body."""
-        self._problem = problem
-        if self._task is not None:
+        """Cancel the request, because others need what it takes."""
+        if self._task is not None and self._problem is None:
+            self._problem = problem
             self._task.cancel()
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
         """Raise Problem in place of the cancellation by which the request gives way."""
+        self._task = asyncio.current_task()
         try:
             yield
         except asyncio.CancelledError:
@@ -78,6 +79,8 @@ class Exchange:
                 raise self._problem from None
             finally:
                 self._problem = None  # it keeps the frames that it goes through, and they keep this exchange
+        finally:
+            self._task = None
 
     def query(self, name: str) -> str | None:
         """Return a member of the query, None if it is absent."""
@@ -104,7 +107,6 @@ class Exchange:
     async def body(self) -> bytes:
         """Return the body; raises Problem for one that is too long, too slow or too much, and Disconnected."""
         self._unread = True
-        self._task = asyncio.current_task()
         length = self.head.headers.get("content-length", "0")
         if length.isdigit() and int(length[:20]) > MAX_BODY_BYTES:
             raise _too_long()

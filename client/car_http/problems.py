@@ -88,7 +88,7 @@ _CROWDS = ("max_connections", "max_connections_per_uid", "max_users", "max_in_fl
 
 # What each status of an error says.
 STATUSES = {
-    400: "a member is at fault, or asks for something that the model or the daemon does not offer",
+    400: "a member is wrong, or the model or the daemon does not offer it",
     401: "the key is missing, or is not one of the door's",
     403: "the host, the origin or the user is not allowed",
     404: "there is no model of this name",
@@ -96,8 +96,8 @@ STATUSES = {
     409: "a newer request of the same key, or an administrator, ended this one",
     413: "the body is too long",
     415: "the content type is not application/json, or the body is compressed",
-    429: "the queue is full, a quota is used up, or the address sent many wrong keys: retry after `retry-after-ms`; "
-    "or the key has too many streams",
+    429: "the queue is full, a quota is used up, wrong keys came from the address: wait `retry-after-ms`; "
+    "or the key has too many streams or calls",
     500: "a defect, whose place is in the log",
     502: "the engine was lost, or the daemon sent something that the door cannot read",
     503: "no daemon answers, it is of another version, it drains, or there is no room: retry later",

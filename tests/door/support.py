@@ -19,7 +19,7 @@ from car_client.door.settings import EFFORTS
 from car_http.answering import Pace
 from car_http.app import Door
 from car_http.catalogue import Catalogue, DaemonHealth
-from car_http.crowds import BodyMemory
+from car_http.crowds import BodyMemory, DaemonCalls
 from car_http.daemon.pool import DaemonPool
 from car_http.endpoints.context import DoorContext
 from car_http.feeds import Feeds
@@ -157,12 +157,13 @@ class OfflineDoor:
         pace: Pace | None = None,
         bodies: BodyMemory | None = None,
         *,
+        calls: DaemonCalls | None = None,
         any_model: bool | None = None,
         stored: Sequence[Candidate] = (),
         hub: Hub | None = None,
         models: Path | None = None,
     ) -> None:
-        self.pool = DaemonPool([daemon])
+        self.pool = DaemonPool([daemon], calls)
         self.metrics = DoorMetrics()
         self.now = 0.0  # seconds, of the clock of its health
         health, feed = DaemonHealth(self.pool, lambda: self.now), Feeds(self.pool)

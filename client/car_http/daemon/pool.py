@@ -1,8 +1,9 @@
 """Calls to the daemon, each on a connection of its own; clean connections are kept for some seconds."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import msgspec
 
 from car_client.errors import ConnectionLost, ProtocolError
 from car_client.paths import unavailable
+from car_http.crowds import DaemonCalls, GiveWay
 from car_http.daemon.connection import DaemonConnection, Ended
 from car_protocol.envelope import NOT_JSON
 
@@ -22,10 +24,18 @@ T = TypeVar("T")
 class DaemonPool:
     """Connections to the first of `paths` that answers."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], calls: DaemonCalls | None = None) -> None:
         self._paths = list(paths)
+        self._calls = calls or DaemonCalls()
+        self._request: tuple[str, GiveWay] | None = None  # whose calls these are; None: the door's own
         self._kept: dict[DaemonConnection, asyncio.TimerHandle] = {}
         self._used: set[DaemonConnection] = set()
+
+    def of(self, owner: str, request: GiveWay) -> "DaemonPool":
+        """Return the same pool, whose calls count as those of an owner's request; they raise Problem beside."""
+        pool = copy(self)
+        pool._request = owner, request
+        return pool
 
     @property
     def in_flight(self) -> int:
@@ -35,14 +45,15 @@ class DaemonPool:
     @asynccontextmanager
     async def call(self, method: str, params: Mapping[str, Any]) -> AsyncIterator[DaemonConnection]:
         """Send a call; leaving before its end cancels it at the daemon. Raises ConnectTimeout."""
-        connection = await self._connection()
-        self._used.add(connection)
-        try:
-            connection.begin(method, params)
-            yield connection
-        finally:
-            self._used.discard(connection)
-            self._keep(connection)
+        with self._counted():
+            connection = await self._connection()
+            self._used.add(connection)
+            try:
+                connection.begin(method, params)
+                yield connection
+            finally:
+                self._used.discard(connection)
+                self._keep(connection)
 
     async def result(self, method: str, params: Mapping[str, Any]) -> msgspec.Raw:
         """Return the result of a call; it is sent again if a kept connection ended before anything of it came.
@@ -65,6 +76,18 @@ class DaemonPool:
         """End all connections."""
         for connection in [*self._kept, *self._used]:
             connection.close()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if self._request is None:
+            yield
+            return
+        owner, request = self._request
+        self._calls.take(owner, request, 1)
+        try:
+            yield
+        finally:
+            self._calls.give_back(request, 1)
 
     async def _connection(self) -> DaemonConnection:
         while self._kept:

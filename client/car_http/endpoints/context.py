@@ -83,6 +83,7 @@ class Endpoint(Struct, frozen=True):
     async def run(self, door: DoorContext, exchange: Exchange) -> None:
         """Answer an exchange; raises Problem and CardError."""
         with exchange.giving_way():
+            door = replace(door, pool=door.pool.of(exchange.owner, exchange.give_way))
             # Without a name here: the handler drops the request once it is read.
             await self.handler(door, exchange, self.body and await _request(exchange, self.body, self.file))
 
