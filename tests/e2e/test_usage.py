@@ -193,6 +193,28 @@ def test_the_tokens_of_a_day_are_limited_also_after_a_restart(start: Callable[..
         assert client.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna"})
 
 
+def test_requests_that_were_sent_at_once_end_at_the_tokens_of_a_day_too(
+    start: Callable[..., Daemon], folder: Path
+) -> None:
+    """What waits when they are used up is refused in its turn; what runs goes on."""
+    daemon = start("--capacity", "2", *configured(folder, "[people.anna]\ntokens_per_day = 50\n[people.bob]\n"))
+    with daemon.connect() as client:
+        asked = {"max_tokens": 40, "ignore_eos": True, "person": "anna"}
+        sent = [client.send("infer", {"prompt": f"{CANARY} {number}", **asked}) for number in range(12)]
+        sent += [
+            client.send("infer", {"prompt": CANARY, "n": 3, **asked}),
+            client.send("embed", {"input": [CANARY], "person": "anna"}),
+        ]
+        answers = [client.response(each) for each in sent]
+        refused = [answer["error"]["data"]["limit"] for answer in answers if "error" in answer]
+        # Two that each leave room for the other's begin, and two more before either ends.
+        assert len(sent) - 4 <= len(refused) < len(sent)
+        assert set(refused) == {"tokens_per_day"}
+        queue = client.result("daemon/status")["queue"]
+        assert queue["latency_critical"] == 0
+        assert client.result("infer", {"prompt": CANARY, "max_tokens": 40, "person": "bob"})
+
+
 def test_requests_of_a_person_in_the_background_are_of_the_class_that_gives_way(
     start: Callable[..., Daemon], folder: Path
 ) -> None:

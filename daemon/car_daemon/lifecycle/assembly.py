@@ -154,6 +154,7 @@ class Assembly:
             arrived=events.work_arrived,
             left=events.work_left,
             meter=self.meter,
+            check_day=self.people.check_day,
         )
 
     @cached_property

@@ -31,7 +31,7 @@ class PersonTable(Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     tokens_per_day: Annotated[
         Annotated[int, Meta(ge=1)] | None,
-        note("tokens that are computed or sampled for it in a day; requests after that get 1001 until midnight"),
+        note("tokens that are computed or sampled for it in a day; then no request begins until midnight: 1001"),
     ] = None
     background: Annotated[bool, note("its requests are of class `throughput`, whatever they say")] = False
     key: Annotated[
@@ -99,18 +99,19 @@ class People:
             raise RpcError("invalid_params", param="n", why=why)
         if table.in_flight is not None and used + answers > table.in_flight:
             raise RpcError("quota", limit="in_flight", value=table.in_flight, used=used, retry_after_ms=_RETRY_MS)
-        if (most := table.tokens_per_day) is not None and (tokens := self._spent(name_of(person))) >= most:
-            ends_at = self._day_ends()
-            wait_ms = max(_RETRY_MS, round((ends_at - self._clock()) * 1000))
-            raise RpcError(
-                "quota",
-                limit="tokens_per_day",
-                value=most,
-                used=tokens,
-                retry_after_ms=wait_ms,
-                ends_at=round(ends_at),
-            )
+        self.check_day(person)
         self._in_flight[person] += answers
+
+    def check_day(self, person: str) -> None:
+        """Raise RpcError `quota` once the tokens of a person's day are used up; a person that was removed may end."""
+        table = self._tables.get(person)
+        if table is None or (most := table.tokens_per_day) is None or (tokens := self._spent(name_of(person))) < most:
+            return
+        ends_at = self._day_ends()
+        wait_ms = max(_RETRY_MS, round((ends_at - self._clock()) * 1000))
+        raise RpcError(
+            "quota", limit="tokens_per_day", value=most, used=tokens, retry_after_ms=wait_ms, ends_at=round(ends_at)
+        )
 
     def end(self, person: str, answers: int = 1) -> None:
         """Count a request of a person no more."""

@@ -26,6 +26,7 @@ from car_daemon.scheduler.request import (
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.scheduler.state import outcome_of
 from car_daemon.telemetry.logs import trace_facts
+from car_protocol.errors import RpcError
 
 _SLOW_WAIT_S = 0.1
 
@@ -33,7 +34,8 @@ _SLOW_WAIT_S = 0.1
 class ActionRunner:
     """Owner of the pending answers; calls `answered` with the model of each request after its terminal answer.
 
-    `remind` takes the time, in seconds of `clock`, at which the scheduler's `expire` is to be called.
+    `remind` takes the time, in seconds of `clock`, at which the scheduler's `expire` is to be called. `check_day`
+    raises RpcError for a person whose tokens of the day are used up.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class ActionRunner:
         answered: Callable[[str], None],
         remind: Callable[[float], None],
         meter: Meter,
+        check_day: Callable[[str], None],
     ) -> None:
         self._scheduler = scheduler
         self._engines = engines
@@ -52,6 +55,7 @@ class ActionRunner:
         self._answered = answered
         self._remind = remind
         self._meter = meter
+        self._check_day = check_day
         self.answers: dict[int, PendingAnswer] = {}  # by the request's key
         self._divided_at = 0  # the gate's `busy_changes` when the cores were divided last
 
@@ -82,7 +86,7 @@ class ActionRunner:
             case SendPrepare(request, engine):
                 return self._prepare(answers[request.key], engine)
             case SendRun(request, engine):
-                self._run(request, engine)
+                return self._run(request, engine)
             case SendPark() | SendHalt() | SendYield():
                 send(action.engine, _frame_of(action))
             case SendResume(key, engine):
@@ -97,13 +101,23 @@ class ActionRunner:
                 return self._end(action)
         return []
 
-    def _run(self, request: Request, engine: int) -> None:
+    def _run(self, request: Request, engine: int) -> list[Action]:
         answer = self.answers[request.key]
+        person = answer.origin.identity.person
+        # Requests that were sent with it may have used up the day. What has begun goes on, with its other answers.
+        if person is not None and not (request.retried or any(map(self._has_begun, answer.siblings.keys))):
+            try:
+                self._check_day(person)
+            except RpcError as error:
+                self._engines.send(engine, frames.Forget(request.key))
+                self._forget(answer, besides=engine)
+                return self._scheduler.refused(request.key, engine, error.reason, error.data, self._clock())
         self._engines.send(engine, answer.as_run())
         self._forget(answer, besides=engine)
         self._log_wait(request)
         if self._meter.on:
             self._meter.leased(answer, engine, self._clock())
+        return []
 
     def _end(self, action: Complete | Fail) -> list[Action]:
         """Send the terminal answer of a request."""

@@ -69,7 +69,7 @@ def _log_decision(verb: Verb, request: Request, why: str) -> None:
 class Inference:
     """Requests from submission to answer.
 
-    Calls `arrived` for every model that gets work, and `left` whenever work of a model ends.
+    Calls `arrived` for every model that gets work, and `left` whenever work of a model ends; `check_day` as the runner.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Inference:
         arrived: Callable[[ModelEntry], None],
         left: Callable[[str], None],
         meter: Meter | None = None,
+        check_day: Callable[[str], None] = lambda _: None,
     ) -> None:
         meter = meter or Meter(Sums(0))
         self.scheduler = scheduler
@@ -98,7 +99,13 @@ class Inference:
         )
         engines = EngineRegistry()
         self.runner = ActionRunner(
-            scheduler, engines, clock=clock, answered=left, remind=self._deadlines.add, meter=meter
+            scheduler,
+            engines,
+            clock=clock,
+            answered=left,
+            remind=self._deadlines.add,
+            meter=meter,
+            check_day=check_day,
         )
         self.work = ModelWork(scheduler, self.runner, self.tokenization, clock=clock)
         self.events = EngineEvents(
