@@ -145,14 +145,14 @@ class InferOptions(TypedDict, total=False):
     progress: bool
     """Send `infer_stream/progress` notifications, also for `infer`. Default False."""
     client: str
-    """A label of up to 64 bytes, for fairness and status; the process if absent."""
+    """A label of up to 64 bytes, for fairness, usage and status; the process if absent."""
     tenant: str
     """The caller that the process sends this for, a name of up to 64 bytes: a share within the process; requests
     without a name are of one tenant. Default ''.
     """
     person: str
-    """The person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for processes that are no
-    delegates, and for unknown persons.
+    """The person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other processes and unknown
+    persons.
     """
     _meta: dict[str, Any]
     """The caller's own; only `traceparent` is read."""
@@ -194,14 +194,14 @@ class DecideOptions(TypedDict, total=False):
     progress: bool
     """Send `infer_stream/progress` notifications with the number of questions done. Default False."""
     client: str
-    """As in `infer`."""
+    """A label of up to 64 bytes, for fairness, usage and status; the process if absent."""
     tenant: str
     """The caller that the process sends this for, a name of up to 64 bytes: a share within the process; requests
     without a name are of one tenant. Default ''.
     """
     person: str
-    """The person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for processes that are no
-    delegates, and for unknown persons.
+    """The person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other processes and unknown
+    persons.
     """
     traceparent: str
     """W3C trace context, for the daemon's log."""

@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from car_protocol.conversation import Message, Messages, check_exact
-from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES, GenerationOptions, Lora, Milliseconds, Priority
-from car_protocol.meta import Params, Tenant, check_tenant, note
+from car_protocol.infer import MAX_SESSION_BYTES, GenerationOptions, Lora, Milliseconds, Priority
+from car_protocol.meta import Label, Params, Tenant, check_origin, note
 from car_protocol.params import reason_of
 
 MAX_QUESTIONS = 400
@@ -139,7 +139,7 @@ class DecideParams(DecisionPrompt, frozen=True, kw_only=True):
     progress: Annotated[bool, note("send `infer_stream/progress` notifications with the number of questions done")] = (
         False
     )
-    client: Annotated[str | None, note("as in `infer`")] = None
+    client: Label = None
     tenant: Tenant = ""
 
     def __post_init__(self) -> None:
@@ -159,10 +159,9 @@ class DecideParams(DecisionPrompt, frozen=True, kw_only=True):
             _check(f"questions[{index}]", question)
         if len({each.name for each in self.lora}) < len(self.lora):
             raise ValueError("`lora`: an adapter is named twice")
-        _check_bytes("client", self.client, MAX_CLIENT_BYTES)
         _check_bytes("session", self.session, MAX_SESSION_BYTES)
         _check_bytes("cache_salt", self.cache_salt, MAX_SESSION_BYTES)
-        check_tenant(self.tenant)
+        check_origin(self.client, self.tenant)
 
     @property
     def prompt(self) -> DecisionPrompt:

@@ -15,7 +15,7 @@ from car_protocol.conversation import (
     check_tools,
 )
 from car_protocol.envelope import Id
-from car_protocol.meta import Params, Person, Tenant, check_tenant, note
+from car_protocol.meta import Label, Params, Person, Tenant, check_origin, note
 from car_protocol.sampling import Fraction, Sampling, Temperature
 
 Priority = Literal["latency_critical", "throughput"]
@@ -23,7 +23,6 @@ SupersedeScope = Literal["connection", "program"]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 MAX_STOP_BYTES = 256
-MAX_CLIENT_BYTES = 64
 MAX_SUPERSEDE_BYTES = 128
 MAX_SESSION_BYTES = 128
 MAX_GRAMMAR_BYTES = 256 * 1024
@@ -208,10 +207,7 @@ class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields
         note("`cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there"),
     ] = None
     progress: Annotated[bool, note("send `infer_stream/progress` notifications, also for `infer`")] = False
-    client: Annotated[
-        str | None,
-        note(f"a label of up to {MAX_CLIENT_BYTES} bytes, for fairness and status; the process if absent"),
-    ] = None
+    client: Label = None
     tenant: Tenant = ""
     # As in Params: of two bases with members a Struct can have only one.
     meta: Annotated[dict[str, Raw], note("the caller's own; only `traceparent` is read")] = field(
@@ -258,9 +254,7 @@ class InferParams(PromptParams, frozen=True, kw_only=True, forbid_unknown_fields
     def _check_sizes(self) -> None:
         if any(len(text.encode()) > MAX_STOP_BYTES for text in self.stop):
             raise ValueError(f"`stop`: a stop string has more than {MAX_STOP_BYTES} bytes")
-        if self.client is not None and len(self.client.encode()) > MAX_CLIENT_BYTES:
-            raise ValueError(f"`client`: the label has more than {MAX_CLIENT_BYTES} bytes")
-        check_tenant(self.tenant)
+        check_origin(self.client, self.tenant)
         if self.supersede is not None and len(self.supersede.encode()) > MAX_SUPERSEDE_BYTES:
             raise ValueError(f"`supersede`: the key has more than {MAX_SUPERSEDE_BYTES} bytes")
         if self.session is not None and len(self.session.encode()) > MAX_SESSION_BYTES:

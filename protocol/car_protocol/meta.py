@@ -1,4 +1,4 @@
-"""Members that many params share: notes at definitions, `_meta` with its trace context, person and tenant."""
+"""Members that many params share: notes at definitions, `_meta` with its trace context, person, tenant and label."""
 
 import re
 from collections.abc import Mapping
@@ -13,31 +13,37 @@ def note(text: str) -> Meta:
     return Meta(description=text)
 
 
-MAX_TENANT_BYTES = 64
+# Of names and labels.
+MAX_LABEL_BYTES = 64
 
 Tenant = Annotated[
     str,
     note(
-        f"the caller that the process sends this for, a name of up to {MAX_TENANT_BYTES} bytes: a share within the "
+        f"the caller that the process sends this for, a name of up to {MAX_LABEL_BYTES} bytes: a share within the "
         "process; requests without a name are of one tenant"
     ),
 ]
 
+Label = Annotated[
+    str | None,
+    note(f"a label of up to {MAX_LABEL_BYTES} bytes, for fairness, usage and status; the process if absent"),
+]
 
 PERSON_PATTERN = r"\A[A-Za-z0-9_.-]{1,64}\Z"
 Person = Annotated[
     Annotated[str, Meta(pattern=PERSON_PATTERN)] | None,
     note(
-        "the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for processes that are no "
-        "delegates, and for unknown persons"
+        "the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other processes and "
+        "unknown persons"
     ),
 ]
 
 
-def check_tenant(tenant: str) -> None:
-    """Raise ValueError for a name that is too long."""
-    if len(tenant.encode()) > MAX_TENANT_BYTES:
-        raise ValueError(f"`tenant`: the name has more than {MAX_TENANT_BYTES} bytes")
+def check_origin(client: str | None, tenant: str) -> None:
+    """Raise ValueError for a label or a name that is too long."""
+    for member, text in (("client", client or ""), ("tenant", tenant)):
+        if (size := len(text.encode())) > MAX_LABEL_BYTES:
+            raise ValueError(f"`{member}`: has {size:,} bytes, at most {MAX_LABEL_BYTES} are allowed: shorten it")
 
 
 # The member of `_meta` that the daemon reads.

@@ -71,7 +71,7 @@ METHODS: dict[str, Method] = {
         Embeddings,
         infers=True,
         waits=True,
-        note="Pooled as the model says, and by the mean if it says nothing. Takes a lease like `infer`.",
+        note="Pooled as the model says, else by the mean. Takes a lease like `infer`.",
     ),
     "rerank": Method(
         "Order documents by how well they answer a query.", RerankParams, Ranking, infers=True, waits=True

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from car_protocol.answer import Usage
 from car_protocol.conversation import Messages, ReasoningMode, Tools, check_continued, check_free_form, check_tools
 from car_protocol.infer import TokenId
-from car_protocol.meta import Params, Tenant, check_tenant, note
+from car_protocol.meta import Label, Params, Tenant, check_origin, note
 
 
 class TokenizeParams(Params, frozen=True, kw_only=True):
@@ -77,11 +77,12 @@ class EmbedParams(Params, frozen=True, kw_only=True):
     ]
     model: str | None = None
     normalize: Annotated[bool, note("vectors have length 1")] = True
-    truncate: Annotated[bool, note("of a longer text its beginning counts; without it such a text is refused")] = False
+    truncate: Annotated[bool, note("of a longer text its beginning counts; else such a text is refused")] = False
+    client: Label = None
     tenant: Tenant = ""
 
     def __post_init__(self) -> None:
-        check_tenant(self.tenant)
+        check_origin(self.client, self.tenant)
 
 
 class Embeddings(Struct, frozen=True):
@@ -102,12 +103,13 @@ class RerankParams(Params, frozen=True, kw_only=True):
     model: str | None = None
     top_n: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_TEXTS)] | None,
-        note("the number of the best documents to return; all if absent"),
+        note("the number of best documents to return; all if absent"),
     ] = None
+    client: Label = None
     tenant: Tenant = ""
 
     def __post_init__(self) -> None:
-        check_tenant(self.tenant)
+        check_origin(self.client, self.tenant)
 
 
 class Ranked(Struct, frozen=True):

@@ -120,6 +120,25 @@ async def test_the_time_that_a_client_waits_is_the_deadline(offline: OfflineDoor
         assert "timeout_ms" not in await sent(offline, fake, {}, x_stainless_read_timeout=nonsense)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "method"),
+    [
+        ("/v1/embeddings", {"input": ["a", "b"]}, "embed"),
+        ("/api/embed", {"input": ["a", "b"], "model": "guide"}, "embed"),
+        ("/embedding", {"content": ["a", "b"]}, "embed"),
+        ("/v1/rerank", {"query": "a", "documents": ["b", "c"]}, "rerank"),
+    ],
+)
+async def test_texts_have_the_label_of_their_program(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, body: dict[str, Any], method: str
+) -> None:
+    assert (await offline.post(path, body, user_agent="notes/2.0")).status == 200
+    assert fake.params(method)["client"] == "notes"
+    if path == "/v1/embeddings":
+        assert (await offline.post(path, body | {"user": "ada"}, user_agent="notes/2.0")).status == 200
+        assert fake.params(method)["client"] == "ada"
+
+
 async def test_a_label_is_the_user_else_the_program_and_the_tenant_is_the_key(
     offline: OfflineDoor, fake: FakeDaemon, folder: Path
 ) -> None:

@@ -30,7 +30,7 @@ def test_rows_are_what_answers_say_by_person_app_and_model(shared: Daemon) -> No
             client.result("infer", {"prompt": f"{CANARY} {number}", "max_tokens": 9, "person": "anna", "client": app})
             for number, app in enumerate(("editor", "editor", "chat"))
         ]
-        vectors = client.result("embed", {"input": [CANARY, "b"], "person": "bob"})["usage"]
+        vectors = client.result("embed", {"input": [CANARY, "b"], "person": "bob", "client": "notes"})["usage"]
         question = {"type": "predicate", "instructions": "Is it so?"}
         decision = client.result("decide", {"state": CANARY, "questions": [question], "person": "bob"})["usage"]
         sums = {
@@ -47,6 +47,8 @@ def test_rows_are_what_answers_say_by_person_app_and_model(shared: Daemon) -> No
         assert report["total"]["completed"] == 5
         by_app = usage(client, by=["app", "person"], person="anna")["rows"]
         assert {row["app"]: row["completed"] for row in by_app} == {"editor": 2, "chat": 1}
+        by_app = usage(client, by=["app"], person="bob")["rows"]
+        assert {row["app"]: row.get("texts", 0) for row in by_app} == {"notes": 2, "": 0}
         assert CANARY not in str(report)
 
 

@@ -15,9 +15,9 @@ from car_http.guard import RequestHead
 from car_http.problems import UNKNOWN_MEMBER, Problem, bad
 from car_protocol.envelope import NOT_JSON, require_few_members
 from car_protocol.errors import RpcError
-from car_protocol.infer import MAX_CLIENT_BYTES, MAX_SESSION_BYTES
+from car_protocol.infer import MAX_SESSION_BYTES
 from car_protocol.limits import MAX_MEMBERS
-from car_protocol.meta import TRACEPARENT
+from car_protocol.meta import MAX_LABEL_BYTES, TRACEPARENT
 from car_protocol.params import in_words
 
 T = TypeVar("T")
@@ -178,10 +178,10 @@ def _in_an_object(text: str) -> dict[str, Any]:
 
 def caller_params(caller: Caller, *, user: str | None, session: str | None, stream: bool) -> dict[str, Any]:
     """Return tenant, label, session, cache salt, deadline and trace of a request."""
-    params = given(client=_label(caller, user), session=_session(caller, session), cache_salt=_salt(caller))
+    params = given(session=_session(caller, session), cache_salt=_salt(caller))
     if patience_ms := _patience_ms(caller):
         params["queue_timeout_ms" if stream else "timeout_ms"] = patience_ms
-    return params | origin_params(caller)
+    return params | origin_params(caller, user)
 
 
 def person_of(key: Key | None) -> dict[str, Any]:
@@ -189,10 +189,11 @@ def person_of(key: Key | None) -> dict[str, Any]:
     return given(person=None if key is None else key.person)
 
 
-def origin_params(caller: Caller) -> dict[str, Any]:
-    """Return the members that every request has: its key's person, else the key's name as its tenant, and its trace."""
+def origin_params(caller: Caller, user: str | None = None) -> dict[str, Any]:
+    """Return the members that every request has: label, trace, its key's person, else the key's name as its tenant."""
     key = caller.key
     params = person_of(key) or given(tenant=None if key is None else key.name)
+    params |= given(client=_label(caller, user))
     if trace := caller.header(TRACEPARENT):
         params["_meta"] = {TRACEPARENT: trace}
     return params
@@ -256,7 +257,7 @@ def cut(text: str, most: int) -> str:
 def _label(caller: Caller, user: str | None) -> str | None:
     product = _PRODUCT.match(caller.header("user-agent") or "")
     label = user or (product[0] if product else None)
-    return cut(label, MAX_CLIENT_BYTES) if label else None
+    return cut(label, MAX_LABEL_BYTES) if label else None
 
 
 def _session(caller: Caller, session: str | None) -> str | None:

@@ -18,6 +18,7 @@ class EmbeddingsRequest(Struct, kw_only=True):
     model: str | None = None
     encoding_format: str | None = None
     dimensions: int | None = None
+    user: str | None = None
 
 
 class EmbedJob(Struct, frozen=True):
@@ -40,7 +41,9 @@ def read(request: EmbeddingsRequest, caller: Caller) -> EmbedJob:
     params: dict[str, Any] = {"input": texts}
     if request.model:
         params["model"] = request.model
-    return EmbedJob(params | origin_params(caller), request.encoding_format == "base64", request.dimensions)
+    return EmbedJob(
+        params | origin_params(caller, request.user), request.encoding_format == "base64", request.dimensions
+    )
 
 
 def embeddings_object(job: EmbedJob, found: Embeddings) -> dict[str, Any]:

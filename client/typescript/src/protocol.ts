@@ -5,8 +5,8 @@ export interface CapacityParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /** the default model if absent */
@@ -280,7 +280,7 @@ export interface InferParams {
   device?: string;
   /** send `infer_stream/progress` notifications, also for `infer` Default false. */
   progress?: boolean;
-  /** a label of up to 64 bytes, for fairness and status; the process if absent */
+  /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string;
   /**
    * the caller that the process sends this for, a name of up to 64 bytes: a share within the
@@ -290,8 +290,8 @@ export interface InferParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string;
 }
@@ -541,8 +541,8 @@ export interface CancelParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /** unknown ids are ignored */
@@ -558,8 +558,8 @@ export interface EmbedParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /**
@@ -570,8 +570,10 @@ export interface EmbedParams {
   model?: string | null;
   /** vectors have length 1 Default true. */
   normalize?: boolean;
-  /** of a longer text its beginning counts; without it such a text is refused Default false. */
+  /** of a longer text its beginning counts; else such a text is refused Default false. */
   truncate?: boolean;
+  /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
+  client?: string | null;
   /**
    * the caller that the process sends this for, a name of up to 64 bytes: a share within the
    * process; requests without a name are of one tenant Default "".
@@ -592,16 +594,18 @@ export interface RerankParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   query: string;
   /** each with the query as long as a text of `embed` */
   documents: string[];
   model?: string | null;
-  /** the number of the best documents to return; all if absent */
+  /** the number of best documents to return; all if absent */
   top_n?: number | null;
+  /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
+  client?: string | null;
   /**
    * the caller that the process sends this for, a name of up to 64 bytes: a share within the
    * process; requests without a name are of one tenant Default "".
@@ -630,8 +634,8 @@ export interface DecideParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /**
@@ -673,7 +677,7 @@ export interface DecideParams {
   device?: string | null;
   /** send `infer_stream/progress` notifications with the number of questions done Default false. */
   progress?: boolean;
-  /** as in `infer` */
+  /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
    * the caller that the process sends this for, a name of up to 64 bytes: a share within the
@@ -815,8 +819,8 @@ export interface TokenizeParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /** either this or `messages` */
@@ -855,8 +859,8 @@ export interface DetokenizeParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   tokens: number[];
@@ -876,8 +880,8 @@ export interface NoParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
 }
@@ -949,8 +953,8 @@ export interface ShowParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   model: string;
@@ -1067,8 +1071,8 @@ export interface LoadParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   model: string;
@@ -1084,8 +1088,8 @@ export interface StatusParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /**
@@ -1416,8 +1420,8 @@ export interface CancelOtherParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /** its number in the status */
@@ -1431,8 +1435,8 @@ export interface DrainParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /** five seconds less than `drain_timeout_s` if absent; of several the shortest counts */
@@ -1452,8 +1456,8 @@ export interface WhyParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /** of a request; absent for all */
@@ -1489,8 +1493,8 @@ export interface UsageParams {
   /** the caller's own; only `traceparent` is read */
   _meta?: Record<string, unknown>;
   /**
-   * the person of `[people]` in whose name a delegate sends it: a user of its own; 1009 for
-   * processes that are no delegates, and for unknown persons
+   * the person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other
+   * processes and unknown persons
    */
   person?: string | null;
   /** what tells rows apart; `person` tells people and users apart */
@@ -1640,8 +1644,8 @@ export interface Methods {
    */
   "$/cancelRequest": { params: CancelParams; result: Empty };
   /**
-   * Turn texts into vectors. Pooled as the model says, and by the mean if it says nothing. Takes a
-   * lease like `infer`.
+   * Turn texts into vectors. Pooled as the model says, else by the mean. Takes a lease like
+   * `infer`.
    */
   "embed": { params: EmbedParams; result: Embeddings };
   /** Order documents by how well they answer a query. */

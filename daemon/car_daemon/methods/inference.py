@@ -56,8 +56,9 @@ class InferenceMethods:
 
     def embed(self, connection: Connection, call: RpcCall, params: EmbedParams | RerankParams) -> None:
         """Submit texts to embed or to rank."""
-        keys = self._inference.embed(params, _origin(connection, call, None, params.tenant), call, size=call.size)
-        self._pausable(call, keys)
+        connection.label = params.client or connection.label
+        origin = _origin(connection, call, params.client, params.tenant)
+        self._pausable(call, self._inference.embed(params, origin, call, size=call.size))
 
     def cancel(self, connection: Connection, _call: RpcCall, params: CancelParams) -> Empty:
         """Cancel a request of this connection; unknown and ended ids are ignored."""

@@ -163,7 +163,7 @@ class Inference:
             key=next(self._keys),
             model=entry.name,
             arrived=now,
-            client=(origin.identity.number, origin.pid),
+            client=(origin.identity.number, origin.client if origin.client is not None else origin.pid),
             process=origin.pid,
             tenant=origin.tenant,
             priority="throughput" if origin.background else "latency_critical",
