@@ -1,8 +1,10 @@
 """The calls of both clients: method, params, the type of the result, and whether a call may be sent twice."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from car_client.options import Conversation, DecideOptions, InferOptions, TokenizeOptions
@@ -69,10 +71,18 @@ def infer(
 
 
 def decide(state: Any, questions: Sequence[Question | Mapping[str, Any]], options: DecideOptions) -> CallSpec[Decision]:
-    """The answers to questions about a state."""
+    """The answers to questions about a state; raises TypeError and ValueError for what JSON has no form for."""
+    json.dumps(state, default=_plain, allow_nan=False)  # msgspec writes bytes as another text, and NaN as null
     members = {**options, "state": state, "questions": list(questions), "lora": _listed(options.get("lora"))}
     repeatable = options.get("wait", True) and options.get("queue", True)
     return CallSpec("decide", traced(_given(**members)), Decision, repeatable)
+
+
+def _plain(part: object) -> object:
+    """Return a part of a state as data that JSON has; raises TypeError."""
+    if isinstance(part, bytes | bytearray | memoryview | set | frozenset):
+        raise TypeError(f"`state`: JSON has no {type(part).__name__}: send a text or a list in its place")
+    return msgspec.to_builtins(part)
 
 
 def tokenize(text: str | None, messages: Conversation | None, options: TokenizeOptions) -> CallSpec[TokenizeResult]:

@@ -1,6 +1,7 @@
 """`Client.decide`: objects and plain data are the same questions, and answers are found by name."""
 
 from collections.abc import Mapping
+from datetime import date
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 
 from car_client import Choice, ChoiceAnswer, Client, Level, Option, Predicate, PredicateAnswer, Score, ScoreAnswer
 from car_client.options import DecideOptions
+from car_protocol.conversation import Message
 from car_protocol.decide import DecideParams, Question
 from tests.client.fake_daemon import FakeDaemon
 
@@ -51,3 +53,32 @@ def test_an_answer_is_found_by_its_name_and_by_its_place(daemon: FakeDaemon) -> 
 def test_the_options_are_those_of_the_request() -> None:
     fields = {field.encode_name for field in msgspec.structs.fields(DecideParams)}
     assert set(DecideOptions.__annotations__) - {"traceparent"} == fields - {"state", "questions", "_meta"}
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (b"text", TypeError),
+        ({"file": [bytearray(b"text")]}, TypeError),
+        ({"tags": {"a", "b"}}, TypeError),
+        ({"a": object()}, TypeError),
+        ([1.0, float("nan")], ValueError),
+        ({"depth": float("-inf")}, ValueError),
+    ],
+)
+def test_a_state_that_json_has_no_form_for_is_refused_before_it_is_sent(
+    state: Any, error: type[Exception], daemon: FakeDaemon
+) -> None:
+    """Else the questions would be about another state: bytes in base64, or null."""
+    with Client(daemon.path) as client, pytest.raises(error):
+        client.decide(state, OBJECTS)
+    assert not any(call.method == "decide" for call in daemon.calls)
+
+
+def test_a_state_may_hold_messages_and_other_objects(daemon: FakeDaemon) -> None:
+    state = {"turns": [Message("user", "Hi")], "on": date(2026, 1, 31), "share": 0.5, "ids": (1, 2)}
+    with Client(daemon.path) as client:
+        client.decide(state, OBJECTS)
+    sent = daemon.params("decide")["state"]
+    assert sent["turns"][0]["content"] == "Hi"
+    assert (sent["on"], sent["share"], sent["ids"]) == ("2026-01-31", 0.5, [1, 2])
