@@ -184,6 +184,7 @@ async def test_steps_that_a_vendors_server_took_earlier_are_left_out_and_the_con
         ),
         (MESSAGES, {"tools": [{"type": "web_search_20250305", "name": "search"}], "tool_choice": {"type": "any"}}),
         (CHAT, {"tools": [{"type": "web_search"}], "tool_choice": "required"}),
+        (CHAT, {"tools": [{"type": "web_search"}, OWN[CHAT]], "tool_choice": {"type": "web_search"}}),
         (
             CHAT,
             {

@@ -23,7 +23,7 @@ from car_http.dialects.common import (
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat_writer import ChatWriter
 from car_http.dialects.openai_parts import PRIORITIES
-from car_http.dialects.vendor_tools import each_once, vendor_problem, vendor_tool
+from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_problem, vendor_tool
 from car_http.problems import bad
 from car_protocol.infer import MAX_ANSWERS
 from car_protocol.meta import note
@@ -317,6 +317,7 @@ def _tools(request: ChatRequest, offered: list[dict[str, Any]], left_out: Sequen
         names = {tool.function.name for tool in listed if tool.function}
         found = allowed(offered, names, each_once(vendor_tool(tool.type) for tool in listed))
         return {"tools": found, "tool_choice": choice.allowed_tools.mode}
+    refuse_vendor_tool(vendor_tool(choice.type))
     raise bad("tool_choice", "give auto, none, required, {type: function, function: {name}} or {type: allowed_tools}")
 
 
