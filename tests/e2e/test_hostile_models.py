@@ -50,7 +50,6 @@ def test_no_hostile_value_ends_a_check_without_a_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_hostile_models_cost_their_own_requests_alone(folder: Path) -> None:
     for name, data in hostile_files(folder, templates=6, headers=15, values=8, cuts=4):
         (folder / f"{name}.gguf").write_bytes(data)

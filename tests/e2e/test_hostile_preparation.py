@@ -26,7 +26,7 @@ from tools.random_model import generate
 from tools.random_models.audio_projector import generate_audio_projector
 from tools.random_models.projector import generate_projector
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 TRICKS, NUMBER_OF_TRICKS = one_for_all()
 # The first 20 are loops, each of which ends at the same limit of CPU time.
 PLAYED = [*range(0, 20, 5), *range(20, NUMBER_OF_TRICKS)]

@@ -69,10 +69,10 @@ def test_hostile_answers_are_read_in_linear_time(style: ToolStyle) -> None:
     for name, make in HOSTILE.items():
         unit = make(FAMILIES[style])
         for prefix in ("", opening(FAMILIES[style])):
-            short, long = (prefix + unit * (size // len(unit)) for size in (4_000, 16_000))
+            short, long = (prefix + unit * (size // len(unit)) for size in (2_000, 8_000))
             quick = min(taken(style, short) for _ in range(2))
             # Four times the text takes four times as long, sixteen times where time is quadratic.
-            assert any(taken(style, long) < 9 * quick + 0.01 for _ in range(3)), (name, prefix)
+            assert any(taken(style, long) < 9 * quick + 0.005 for _ in range(3)), (name, prefix)
 
 
 def taken(style: ToolStyle, text: str) -> float:
@@ -101,8 +101,8 @@ def test_arguments_of_a_hundred_kilobytes_are_read(style: ToolStyle) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
-def test_two_thousand_calls_are_read(style: ToolStyle) -> None:
-    made = [Call(TEXT, {"a": [1]}), Call(EMPTY, {})] * 1_000
+def test_six_hundred_calls_are_read(style: ToolStyle) -> None:
+    made = [Call(TEXT, {"a": [1]}), Call(EMPTY, {})] * 300
     text, _, calls = said(parts_of(style, answer_of(style, made), 16))
     assert (text, len(calls)) == ("", len(made))
     assert {(call.function.name, call.function.arguments, call.invalid) for call in calls} == {
