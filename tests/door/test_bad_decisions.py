@@ -109,6 +109,8 @@ TYPESAFES = [
     ),
     ({"assets": {"<a>": {"type": "film"}}}, "assets.<a>.type", "an asset is an image"),
     ({"card": {"orders": 3}}, "card.orders", "<= 2"),
+    ({"card": {"client": "c" * 65}}, "card.client", "65 bytes, at most 64"),
+    ({"card": {"session": "s" * 129}}, "card.session", "129 bytes, at most 128"),
     ({"card": {"priority": "urgent"}}, "card.priority", 'write "latency_critical" or "throughput"'),
     ({"card": {"max_tokens": 5}}, "card.max_tokens", "GET /openapi.json lists them"),
 ]
@@ -148,6 +150,8 @@ OPENAIS = [
     (only(SCORE | {"levels": [{"label": "a"}] * 11}), "questions[0].levels", "merge neighbours"),
     ({"model": 5}, "model", "Expected `str | null`"),
     ({"card": {"orders": 0}}, "card.orders", ">= 1"),
+    ({"card": {"client": "c" * 65}}, "card.client", "65 bytes, at most 64"),
+    ({"card": {"session": "s" * 129}}, "card.session", "129 bytes, at most 128"),
     ({"prompt_cache_key": 5}, "prompt_cache_key", "Expected `str | null`"),
     ({"safety_identifier": 5}, "safety_identifier", "Expected `str | null`"),
 ]

@@ -321,7 +321,7 @@ async def test_a_wrong_question_is_refused_with_its_path(
     ("param", "place"),
     [
         ("questions[1].options", ["body", "questions", "b.0", "criteria"]),
-        ("questions[0].levels[2].label", ["body", "questions", "a", "criteria", 2, "label"]),
+        ("questions[0].levels[2].label", ["body", "questions", "a", "criteria", 2]),
         ("questions[0].true", ["body", "questions", "a", "criteria", "true"]),
         ("state", ["body", "state"]),
     ],

@@ -1,6 +1,6 @@
 """`POST /v1/decisions`: OpenAI's decisions, and what both endpoints of decisions have in common."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from car_client.errors import ProtocolError
 from car_http.dialects.bodies import Part
-from car_http.dialects.common import OWN_HEADERS, Caller, caller_params, given, own_params, packed, same_named
+from car_http.dialects.common import OWN_HEADERS, Caller, as_sent, caller_params, given, own_params, packed, same_named
 from car_http.dialects.responses.requests import Item, conversation
 from car_http.problems import bad
 from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
@@ -103,7 +103,11 @@ def read(request: DecisionsRequest, caller: Caller) -> DecideJob:
     params = given(state=state, questions=asked, model=request.model or None)
     params |= caller_params(caller, user=request.safety_identifier, session=request.prompt_cache_key, stream=False)
     labels = [(question.name, _labels(question)) for question in request.questions]
-    return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), _named)
+    return DecideJob(
+        packed(params | own_decision(caller, request.card)),
+        partial(_object, labels),
+        partial(_named, own_names(request, caller)),
+    )
 
 
 def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
@@ -114,6 +118,11 @@ def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
         if name in params and name not in OwnDecision.__struct_fields__:
             raise bad(header, "a decision has no such member: leave it out")
     return params | (same_named(body, OwnDecision.__struct_fields__) if body else {})
+
+
+def own_names(request: Struct, caller: Caller) -> dict[str, str]:
+    """Return the members of card's own that a request has, each as it was sent, for errors."""
+    return as_sent(request, {name: (f"card.{name}",) for name in OwnDecision.__struct_fields__}, caller)
 
 
 def paired(labels: Sequence[Labelled], found: Decision) -> Iterator[tuple[Labelled, QuestionAnswer]]:
@@ -137,10 +146,11 @@ def _conversation(items: list[Item]) -> list[dict[str, Any]]:
     return conversation(items, "input")
 
 
-def _named(param: str) -> str:
+def _named(own: Mapping[str, str], param: str) -> str:
+    """Return a param of `decide` as the request names it; `own` has the names of card's own members."""
     if param.startswith("state"):
         return "input" + param.removeprefix("state")
-    return param.replace(".options", ".choices")
+    return own.get(param) or param.replace(".options", ".choices")
 
 
 def _asked(question: Question, place: str) -> dict[str, Any]:

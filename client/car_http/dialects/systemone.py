@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from car_http.dialects.common import Caller, caller_params, converted, given, image_data, packed
-from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_decision, paired
+from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_decision, own_names, paired
 from car_http.dialects.errors import beneath
 from car_http.problems import bad
 from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
@@ -86,7 +86,7 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
     params = given(state=state, questions=asked, model=request.model or None)
     params |= caller_params(caller, user=None, session=None, stream=False)
     labels = [(name, _labels(question)) for name, question in questions.items()]
-    named = partial(_named, list(questions))
+    named = partial(_named, list(questions), own_names(request, caller))
     return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), named)
 
 
@@ -117,13 +117,15 @@ def _labels(question: Question) -> list[Any]:
     return list(question.criteria) if isinstance(question, Choice | Score) else []
 
 
-def _named(names: Sequence[str], param: str) -> str:
-    """Return a param of `decide` as the request names it."""
+def _named(names: Sequence[str], own: Mapping[str, str], param: str) -> str:
+    """Return a param of `decide` as the request names it; `own` has the names of card's own members."""
     found = _QUESTION.fullmatch(param)
     if found is None:
-        return param
+        return own.get(param, param)
     member, dot, rest = found[2].removeprefix(".").partition(".")
     head, bracket, index = member.partition("[")
+    if bracket and head in _MEMBERS:
+        dot = rest = ""  # what stands there is the value or the level itself
     path = "".join((_MEMBERS.get(head, head), bracket, index, dot, rest))
     return ".".join(filter(None, (beneath("questions", names[int(found[1])]), path)))
 
