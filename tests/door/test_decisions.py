@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any
 
+import msgspec
 import pytest
 
 from car_protocol.errors import RpcError
@@ -277,6 +278,17 @@ async def test_a_form_that_is_none_is_refused(body: bytes, why: str, offline: Of
     found = await offline.post("/v1/systemone", body, **FORM)
     assert found.status == 422
     assert why in found.json["detail"][0]["msg"]
+
+
+async def test_an_image_of_a_form_that_no_asset_names_is_refused(offline: OfflineDoor, deciding: FakeDaemon) -> None:
+    """Else the questions would be about a state without it."""
+    request = msgspec.json.encode({"state": "x", "questions": {"q": {"type": "noul", "instructions": "?"}}})
+    found = await offline.post("/v1/systemone", form(request, b"image"), **FORM)
+    assert found.status == 422
+    (fault,) = found.json["detail"]
+    assert fault["loc"] == ["body", "assets"]
+    assert "`asset-0`" in fault["msg"]
+    assert not [call for call in deciding.calls if call.method == "decide"]
 
 
 async def test_other_endpoints_take_no_forms(offline: OfflineDoor) -> None:

@@ -131,8 +131,10 @@ def _named(names: Sequence[str], own: Mapping[str, str], param: str) -> str:
 
 
 def _images(assets: Mapping[str, Asset], parts: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the base64 of each asset; raises Problem for an asset without an image."""
+    """Return the base64 of each asset; raises Problem for an asset without an image, and an image without an asset."""
     found = {}
+    if left := [name for name in parts if name not in {asset.part for asset in assets.values()}]:
+        raise bad("assets", f"no asset has the part `{left[0]}` of the form: name it as the `part` of one")
     for name, asset in assets.items():
         if asset.type not in (None, "image"):
             raise bad(f"{beneath('assets', name)}.type", "an asset is an image")
