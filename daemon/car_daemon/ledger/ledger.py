@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # A promise: a daemon that is killed loses at most so much.
 _PERIOD_S = 1.0
+# Looks at a day before older days go: a machine's clock may be a year ahead until it is set, some seconds later.
+_SETTLED = 60
 # Attempts at a file that cannot be used come a second, two, four and so on apart, a minute at most.
 _MOST_PAUSE = 64
 
@@ -70,6 +72,7 @@ class Ledger:
         self._wall_clock = wall_clock
         self.sums = Sums(self._today)
         self._days = 1
+        self._looks_at_day = 0
         self._path = folder / FILE_NAME
         self._writer, self._reader = FileThread(folder, "usage"), FileThread(folder, "usage reports")
         self._looks = Periodic(_PERIOD_S, self._look)
@@ -137,10 +140,12 @@ class Ledger:
     def _look(self) -> None:
         """Write the sums of the last second, once a file that failed had its pause."""
         self._skipped += 1
+        self._looks_at_day += 1
         idle = self._writing is None or self._writing.done()
         if idle and not (self.sums.empty and self._recalled) and self._skipped >= self._pause:
             self._writing = asyncio.create_task(self._write(), name="usage")
         if self.sums.turn(self._today):
+            self._looks_at_day = 0
             # The day may have been before: the clock was wrong, and is set.
             self._recalled = False
 
@@ -153,7 +158,9 @@ class Ledger:
             await asyncio.wait([self._writing])
 
     async def _write(self) -> None:
-        rows, oldest = self.sums.take(), self.sums.day - self._days + 1
+        rows, oldest = self.sums.take(), 0
+        if self._looks_at_day >= _SETTLED:
+            oldest = self.sums.day - self._days + 1
         self._skipped = 0
         try:
             # Before the first rows of this daemon are in the file.

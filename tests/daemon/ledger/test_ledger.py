@@ -158,6 +158,27 @@ async def test_a_clock_that_is_set_back_gives_nobody_the_tokens_of_the_day_again
         assert ledger.sums.spent("@anna") == (500 if days in (-2, 3) else 0)
 
 
+async def test_a_clock_that_is_years_ahead_until_it_is_set_removes_no_day(ledgers: Callable[..., Ledger]) -> None:
+    clock = Clock()
+    ledger = keep(ledgers(clock))
+    count(ledger, 5)
+    await look(ledger)
+    clock.now += 500 * DAY_S
+    for _ in range(5):
+        count(ledger, 1)
+        await look(ledger)
+    clock.now -= 500 * DAY_S
+    assert await total(ledger) == 6  # of which one was counted before the clock was read
+    clock.now += 500 * DAY_S
+    for _ in range(70):
+        await look(ledger)
+    count(ledger, 1)
+    await look(ledger)
+    clock.now -= 500 * DAY_S
+    await look(ledger)
+    assert await total(ledger) == 0
+
+
 async def test_a_folder_that_may_not_be_searched_is_one_warning_and_loses_nothing(tmp_path: Path) -> None:
     # A name that is too long fails like a folder that may not be searched, also for root.
     ledger = keep(Ledger(tmp_path / ("x" * 300), Clock()))
