@@ -179,10 +179,12 @@ class Crowd(ABC):
 
     def give_back(self, request: GiveWay, amount: int | None = None) -> None:
         """Count an amount of a request no more, all of it without one; nothing of a request that gave way."""
-        owner, before = self._requests.pop(request, ("", 0))
+        owner, before = self._requests.get(request, ("", 0))
         left = 0 if amount is None else max(before - amount, 0)
         if left:
-            self._requests[request] = owner, left
+            self._requests[request] = owner, left  # in its place by age
+        else:
+            self._requests.pop(request, None)
         self._taken[owner] -= before - left
         if not self._taken[owner]:
             del self._taken[owner]

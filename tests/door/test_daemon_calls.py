@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ async def three_people(fake: FakeDaemon, folder: Path, most: int) -> AsyncIterat
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_request_that_gives_back_a_part_keeps_its_age() -> None:
+    calls, ended = DaemonCalls(4), []
+    older, newer = (partial(lambda name, problem: ended.append(name), name) for name in ("older", "newer"))
+    calls.take("anna", older, 3)
+    calls.take("anna", newer, 1)
+    calls.give_back(older, 1)
+    calls.take("bob", lambda _: None, 2)
+    assert ended == ["newer"]
 
 
 @pytest.mark.parametrize("method", ["infer", "infer_stream"])
