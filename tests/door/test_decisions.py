@@ -347,6 +347,16 @@ async def test_the_daemons_refusal_names_the_members_that_were_sent(
     assert found.json["detail"][0]["loc"] == place
 
 
+@pytest.mark.parametrize("below", [[], ["messages"]])
+async def test_the_daemons_refusal_of_a_turn_names_it_where_it_was_sent(
+    below: list[str], offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    deciding.first["decide"] = [RpcError("invalid_params", param="state[1].content", why="is wrong")]
+    turns = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    found = await systemone(offline, state={"messages": turns} if below else turns)
+    assert found.json["detail"][0]["loc"] == ["body", "state", *below, 1, "content"]
+
+
 async def test_openais_refusals_name_its_members(offline: OfflineDoor, deciding: FakeDaemon) -> None:
     deciding.first["decide"] = [RpcError("invalid_params", param="questions[0].options", why="has 1 option")]
     found = await offline.post("/v1/decisions", {"input": "x", "questions": QUESTIONS})

@@ -17,6 +17,7 @@ from car_protocol.limits import MAX_FRAME_BYTES, MAX_IMAGES
 from car_protocol.meta import note
 
 _TEXT_OR_JSON = "a text, or a JSON value, which is shown as JSON"
+_STATE = "state"
 _QUESTION = re.compile(r"questions\[(\d+)\](.*)", re.DOTALL)
 _MEMBERS = {"options": "criteria", "levels": "criteria", "true": "criteria.true", "false": "criteria.false"}
 
@@ -86,7 +87,7 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
     params = given(state=state, questions=asked, model=request.model or None)
     params |= caller_params(caller, user=None, session=None, stream=False)
     labels = [(name, _labels(question)) for name, question in questions.items()]
-    named = partial(_named, list(questions), own_names(request, caller))
+    named = partial(_named, list(questions), own_names(request, caller), _turns_at(request.state))
     return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), named)
 
 
@@ -117,9 +118,11 @@ def _labels(question: Question) -> list[Any]:
     return list(question.criteria) if isinstance(question, Choice | Score) else []
 
 
-def _named(names: Sequence[str], own: Mapping[str, str], param: str) -> str:
+def _named(names: Sequence[str], own: Mapping[str, str], turns_at: str, param: str) -> str:
     """Return a param of `decide` as the request names it; `own` has the names of card's own members."""
     found = _QUESTION.fullmatch(param)
+    if found is None and param.startswith(f"{_STATE}["):
+        return turns_at + param.removeprefix(_STATE)
     if found is None:
         return own.get(param, param)
     member, dot, rest = found[2].removeprefix(".").partition(".")
@@ -149,13 +152,19 @@ def _images(assets: Mapping[str, Asset], parts: Mapping[str, bytes]) -> dict[str
     return found
 
 
+def _turns_at(state: Any) -> str:
+    """Return the member that has the turns of a state."""
+    if isinstance(state, dict) and list(state) == ["messages"] and isinstance(state["messages"], list):
+        return f"{_STATE}.messages"
+    return _STATE
+
+
 def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
     """Return the state as `decide` takes it: images are parts of messages; raises Problem."""
     state = request.state
     images = [_image(image_data(url, f"images[{place}]")) for place, url in enumerate(request.images or [])]
-    where = "state"
-    if isinstance(state, dict) and list(state) == ["messages"] and isinstance(state["messages"], list):
-        state, where = state["messages"], "state.messages"
+    if (where := _turns_at(state)) != _STATE:
+        state = state["messages"]
     if isinstance(state, list) and state and all(isinstance(each, dict) and "role" in each for each in state):
         messages = [_message(each, f"{where}[{place}]") for place, each in enumerate(state)]
     elif images or assets:
