@@ -4,34 +4,43 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Thread, main_thread
+from threading import Event, Thread, main_thread
 from typing import NoReturn
 
 import pytest
 
 from car_client.errors import DaemonUnavailable
 from car_client.transport.blocking_connection import BlockingConnection
+from tests.pace import HANG_S
 
 # More than a socket takes in without being read.
 LONG = b"a" * 4_000_000 + b"\n"
 
 
 @contextmanager
-def on_signal(act: Callable[[], object]) -> Iterator[None]:
-    """Act whenever the signal comes."""
-    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: act())
+def on_signal(act: Callable[[], object]) -> Iterator[Event]:
+    """Act whenever the signal comes; yields the event that is set when it has come."""
+    came = Event()
+
+    def handle(_number: int, _frame: object) -> None:
+        came.set()
+        act()
+
+    before = signal.signal(signal.SIGUSR1, handle)
     try:
-        yield
+        yield came
     finally:
         signal.signal(signal.SIGUSR1, before)
 
 
-def read_all(theirs: socket.socket, read: bytearray) -> None:
-    """Send the signal in the middle of the long frame, then read until nothing comes any more."""
+def read_all(theirs: socket.socket, read: bytearray, came: Event) -> None:
+    """Send the signal in the middle of the long frame; once it has come, read until nothing comes any more."""
     while LONG[:1000] not in read:
         read += theirs.recv(1000)
     # Of another thread than the one that sends it would interrupt nothing.
     signal.pthread_kill(main_thread().ident or 0, signal.SIGUSR1)
+    # A sender looks for signals when it has to wait: while somebody reads it may send the whole frame before.
+    assert came.wait(HANG_S)
     while data := theirs.recv(1 << 20):
         read += data
 
@@ -41,10 +50,10 @@ def interrupted(act: Callable[[BlockingConnection], object]) -> Iterator[tuple[B
     """Act in the middle of the long frame; all sent bytes have been read once the block is left."""
     ours, theirs = socket.socketpair()
     read = bytearray()
-    reader = Thread(target=read_all, args=(theirs, read))
     with theirs:
         connection = BlockingConnection(ours)
-        with on_signal(lambda: act(connection)):
+        with on_signal(lambda: act(connection)) as came:
+            reader = Thread(target=read_all, args=(theirs, read, came))
             reader.start()
             yield connection, read
             connection.close()
