@@ -216,7 +216,7 @@ class BodyMemory(Crowd):
 
 
 class DaemonCalls(Crowd):
-    """The calls of the daemon for all requests, each of which has a connection to it."""
+    """The calls of the daemon for all requests; each call has a connection to the daemon."""
 
     def __init__(self, limit: int = MOST_CALLS) -> None:
         super().__init__(limit)

@@ -96,8 +96,8 @@ STATUSES = {
     409: "a newer request of the same key, or an administrator, ended this one",
     413: "the body is too long",
     415: "the content type is not application/json, or the body is compressed",
-    429: "the queue is full, a quota is used up, wrong keys came from the address: wait `retry-after-ms`; "
-    "or the key has too many streams or calls",
+    429: "the queue is full, a quota is used up, many wrong keys came, or the key has too many calls: wait "
+    "`retry-after-ms`; or it has too many streams",
     500: "a defect, whose place is in the log",
     502: "the engine was lost, or the daemon sent something that the door cannot read",
     503: "no daemon answers, it is of another version, it drains, or there is no room: retry later",

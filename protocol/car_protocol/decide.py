@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, field
 
 from car_protocol.conversation import Message, Messages, check_exact
 from car_protocol.infer import MAX_SESSION_BYTES, GenerationOptions, Lora, Milliseconds, Priority
-from car_protocol.meta import Label, Params, Tenant, check_origin, note
+from car_protocol.meta import Label, Params, Tenant, check_bytes, check_origin, note
 from car_protocol.params import reason_of
 
 MAX_QUESTIONS = 400
@@ -159,8 +159,8 @@ class DecideParams(DecisionPrompt, frozen=True, kw_only=True):
             _check(f"questions[{index}]", question)
         if len({each.name for each in self.lora}) < len(self.lora):
             raise ValueError("`lora`: an adapter is named twice")
-        _check_bytes("session", self.session, MAX_SESSION_BYTES)
-        _check_bytes("cache_salt", self.cache_salt, MAX_SESSION_BYTES)
+        check_bytes("session", self.session, MAX_SESSION_BYTES)
+        check_bytes("cache_salt", self.cache_salt, MAX_SESSION_BYTES)
         check_origin(self.client, self.tenant)
 
     @property
@@ -184,7 +184,7 @@ def _is_message(item: object) -> bool:
 
 def _check(path: str, question: Question) -> None:
     """Raise ValueError for a question out of bounds."""
-    _check_bytes(f"{path}.name", question.name, MAX_NAME_BYTES)
+    check_bytes(f"{path}.name", question.name, MAX_NAME_BYTES)
     check_exact(f"{path}.instructions", question.instructions)
     match question:
         case Choice(options=options):
@@ -217,11 +217,6 @@ def _check_count(path: str, count: int, what: str, most: int, remedy: str) -> No
         raise ValueError(f"`{path}`: has {count} {what}, at least 2 are needed: add {what}, or leave the question out")
     if count > most:
         raise ValueError(f"`{path}`: has {count:,} {what}, at most {most} are allowed: {remedy}")
-
-
-def _check_bytes(path: str, text: str | None, most: int) -> None:
-    if text is not None and (size := len(text.encode())) > most:
-        raise ValueError(f"`{path}`: has {size:,} bytes, at most {most} are allowed: shorten it")
 
 
 class ChoiceAnswer(Struct, frozen=True, kw_only=True, tag="choice", tag_field="type"):

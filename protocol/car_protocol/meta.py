@@ -41,9 +41,14 @@ Person = Annotated[
 
 def check_origin(client: str | None, tenant: str) -> None:
     """Raise ValueError for a label or a name that is too long."""
-    for member, text in (("client", client or ""), ("tenant", tenant)):
-        if (size := len(text.encode())) > MAX_LABEL_BYTES:
-            raise ValueError(f"`{member}`: has {size:,} bytes, at most {MAX_LABEL_BYTES} are allowed: shorten it")
+    check_bytes("client", client, MAX_LABEL_BYTES)
+    check_bytes("tenant", tenant, MAX_LABEL_BYTES)
+
+
+def check_bytes(path: str, text: str | None, most: int) -> None:
+    """Raise ValueError for a text of more bytes, by its path in the params."""
+    if text is not None and (size := len(text.encode())) > most:
+        raise ValueError(f"`{path}`: has {size:,} bytes, at most {most} are allowed: shorten it")
 
 
 # The member of `_meta` that the daemon reads.

@@ -32,7 +32,7 @@ class DaemonPool:
         self._used: set[DaemonConnection] = set()
 
     def of(self, owner: str, request: GiveWay) -> "DaemonPool":
-        """Return the same pool, whose calls count as those of an owner's request; they raise Problem beside."""
+        """Return the pool for a request: its calls count as its owner's, and raise Problem beyond the bound."""
         pool = copy(self)
         pool._request = owner, request
         return pool

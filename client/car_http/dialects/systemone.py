@@ -121,10 +121,8 @@ def _labels(question: Question) -> list[Any]:
 def _named(names: Sequence[str], own: Mapping[str, str], turns_at: str, param: str) -> str:
     """Return a param of `decide` as the request names it; `own` has the names of card's own members."""
     found = _QUESTION.fullmatch(param)
-    if found is None and param.startswith(f"{_STATE}["):
-        return turns_at + param.removeprefix(_STATE)
     if found is None:
-        return own.get(param, param)
+        return turns_at + param.removeprefix(_STATE) if param.startswith(f"{_STATE}[") else own.get(param, param)
     member, dot, rest = found[2].removeprefix(".").partition(".")
     head, bracket, index = member.partition("[")
     if bracket and head in _MEMBERS:
@@ -136,8 +134,8 @@ def _named(names: Sequence[str], own: Mapping[str, str], turns_at: str, param: s
 def _images(assets: Mapping[str, Asset], parts: Mapping[str, bytes]) -> dict[str, str]:
     """Return the base64 of each asset; raises Problem for an asset without an image, and an image without an asset."""
     found = {}
-    if left := [name for name in parts if name not in {asset.part for asset in assets.values()}]:
-        raise bad("assets", f"no asset has the part `{left[0]}` of the form: name it as the `part` of one")
+    if left := parts.keys() - {asset.part for asset in assets.values()}:
+        raise bad("assets", f"no asset has the part `{min(left)}` of the form: name it as the `part` of one")
     for name, asset in assets.items():
         if asset.type not in (None, "image"):
             raise bad(f"{beneath('assets', name)}.type", "an asset is an image")

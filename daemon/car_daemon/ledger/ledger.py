@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # A promise: a daemon that is killed loses at most so much.
 _PERIOD_S = 1.0
-# Looks at a day before older days go: a machine's clock may be a year ahead until it is set, some seconds later.
+# A day lasts so many looks, a minute, before older days go: a clock may be years ahead until it is set at the start.
 _SETTLED = 60
 # Attempts at a file that cannot be used come a second, two, four and so on apart, a minute at most.
 _MOST_PAUSE = 64

@@ -39,7 +39,6 @@ class InferenceMethods:
 
     def infer(self, connection: Connection, call: RpcCall, params: InferParams, *, streams: bool) -> None:
         """Submit a request for generation; its answer comes in one piece unless it streams."""
-        connection.label = params.client or connection.label
         origin = _origin(connection, call, params.client, params.tenant)
         keys = self._inference.infer(params, origin, call, size=call.size, streams=streams)
         self._pausable(call, keys)
@@ -50,13 +49,11 @@ class InferenceMethods:
 
     def decide(self, connection: Connection, call: RpcCall, params: DecideParams) -> None:
         """Submit questions about a state."""
-        connection.label = params.client or connection.label
         origin = _origin(connection, call, params.client, params.tenant)
         self._pausable(call, self._inference.decide(params, origin, call, size=call.size))
 
     def embed(self, connection: Connection, call: RpcCall, params: EmbedParams | RerankParams) -> None:
         """Submit texts to embed or to rank."""
-        connection.label = params.client or connection.label
         origin = _origin(connection, call, params.client, params.tenant)
         self._pausable(call, self._inference.embed(params, origin, call, size=call.size))
 
@@ -97,6 +94,7 @@ class InferenceMethods:
 
 
 def _origin(connection: Connection, call: RpcCall, client: str | None, tenant: str) -> CallOrigin:
+    connection.label = client or connection.label
     connection.tenant = tenant or connection.tenant
     identity, pid = connection.identity, connection.peer.pid
     return CallOrigin(identity, pid, connection.number, call.id, client, call.trace, tenant, call.background)

@@ -168,7 +168,7 @@ async def test_a_clock_that_is_years_ahead_until_it_is_set_removes_no_day(ledger
         count(ledger, 1)
         await look(ledger)
     clock.now -= 500 * DAY_S
-    assert await total(ledger) == 6  # of which one was counted before the clock was read
+    assert await total(ledger) == 6  # the first of the five was counted before the ledger saw the clock change
     clock.now += 500 * DAY_S
     for _ in range(70):
         await look(ledger)
