@@ -190,6 +190,9 @@ def schemas(kinds: Iterable[Any]) -> dict[str, Any]:
         if isinstance(pattern := member.get("pattern"), str):
             # JavaScript's expressions, which JSON schema has, know no other anchors; its `$` is the end alone.
             member["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
+        if isinstance(text := member.get("description"), str):
+            # msgspec 0.22 keeps a docstring's indentation, 0.23 does not: one line says the same with every version.
+            member["description"] = " ".join(text.split())
     for kind in _definitions(Struct):
         if kind.__struct_config__.omit_defaults and kind.__name__ in components:
             properties = components[kind.__name__]["properties"]

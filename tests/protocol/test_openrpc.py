@@ -74,6 +74,12 @@ def test_its_schemas_have_no_keyword_that_is_not_json_schemas() -> None:
     assert b'"discriminator"' not in msgspec.json.encode(DOCUMENT)
 
 
+def test_a_description_of_several_lines_is_one_line() -> None:
+    texts = [each["description"] for each in objects(DOCUMENT) if isinstance(each.get("description"), str)]
+    assert any(text.startswith("Memory of each replica") for text in texts)
+    assert [text for text in texts if text != " ".join(text.split())] == []
+
+
 def test_its_patterns_have_the_anchors_of_json_schema() -> None:
     patterns = [each["pattern"] for each in objects(DOCUMENT) if isinstance(each.get("pattern"), str)]
     assert patterns

@@ -1018,9 +1018,9 @@ export interface ArraySize {
 
 /**
  * Memory of each replica with sequences of `context_tokens`, and how many its part of the free
- * memory holds.      `sequences` is what an engine goes up to by itself, `most_sequences` the
- * largest explicit figure; null on a     GPU, whose memory the daemon cannot read. The memory of a
- * loaded model counts as free for it.
+ * memory holds. `sequences` is what an engine goes up to by itself, `most_sequences` the largest
+ * explicit figure; null on a GPU, whose memory the daemon cannot read. The memory of a loaded model
+ * counts as free for it.
  */
 export interface Estimate {
   weights_bytes: number;
