@@ -3,6 +3,8 @@
 from hashlib import blake2b
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from car_base.ipc.types import PART_BYTES
 from car_engine.batching.prefix import prefix_of
@@ -125,6 +127,18 @@ def test_prompts_of_others_and_of_other_pieces_are_not_near() -> None:
     assert world.read(HEAD, FIRST, namespace="you").parting is None
     prefix = prefix_of(HEAD, "me", 64)
     assert world.prompts.add(prefix, FIRST, TAIL, at_hand=0, used=0).parting is None
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=6))
+def test_the_nearest_prompt_is_the_newest_with_most_tokens_in_common(common: list[int]) -> None:
+    world = World()
+    for number, count in enumerate(common):
+        world.read(HEAD + OTHER[:count] + [1000 + number] * 60, FIRST)
+    found = world.read(HEAD + OTHER + REST, FIRST, at_hand=110, used=110).parting
+    most = max(count for count in common)
+    newest = max(number for number, count in enumerate(common) if count == most)
+    assert found is not None
+    assert (found.at, found.known) == (100 + most, [1000 + newest] * 16)
 
 
 def test_the_oldest_prompt_is_forgotten() -> None:

@@ -71,12 +71,13 @@ class ReadPrompts:
 
         A message that differs is what conversations are made of, so it is the reason if there is no other.
         """
+        if len(prompt) - used < WORTH_TOKENS:
+            return None
         beginnings = _beginnings(prompt, parts)
         alike = [each for each in self._prompts if not each.beginnings.isdisjoint(beginnings)]
         if not alike:
             return None
-        nearest = max(reversed(alike), key=lambda each: common_of(each.prefix.tokens, prompt.tokens))
-        at = common_of(nearest.prefix.tokens, prompt.tokens)
+        nearest, at = _nearest(alike, prompt)
         known, most = nearest.prefix.tokens[at:], prompt.whole(min(at, len(prompt) - 1))
         reason, message = _place(nearest, parts, at)
         left = most if nearest.left is None else min(most, nearest.left)
@@ -93,6 +94,18 @@ class ReadPrompts:
         if chief in ("evicted", "no_mark"):
             return Parting(chief, at, tokens)
         return Parting(chief, at, tokens, message, known[:SHOWN_TOKENS].tolist())
+
+
+def _nearest(prompts: list[ReadPrompt], prompt: Prefix) -> tuple[ReadPrompt, int]:
+    """Return the prompt that has most of another one's first tokens, the newest of several, and how many it has."""
+    nearest, at = prompts[-1], common_of(prompts[-1].prefix.tokens, prompt.tokens)
+    for each in reversed(prompts[:-1]):
+        # One token tells that it has no more: prompts of one app part behind the same system message.
+        if at < min(len(each.prefix), len(prompt)) and each.prefix.tokens[at] == prompt.tokens[at]:
+            common = common_of(each.prefix.tokens, prompt.tokens)
+            if common > at:
+                nearest, at = each, common
+    return nearest, at
 
 
 def _beginnings(prompt: Prefix, parts: bytes) -> frozenset[tuple[str, int, bytes | int]]:
