@@ -11,7 +11,7 @@ _WORTH_IT = 0.95
 # so that it shows in no 99th percentile.
 _TRY_EVERY = 128
 # Eight rows cost about as much as one decode more, on the most uneven curve that was measured.
-_MOST_PADDING = 7
+MOST_PADDING = 7
 
 _by_number = itemgetter(0)
 _grid = attrgetter("grid")
@@ -102,7 +102,7 @@ class DecodePacker:
         for sequence in decoding[1:]:
             gap = range(run[-1].number + 1, sequence.number) if self._pads else range(0)
             fits = not self._pads or sequence.number - run[0].number < self._batch_tokens
-            if not fits or len(gap) > _MOST_PADDING or not all(map(table.can_pad, gap)):
+            if not fits or len(gap) > MOST_PADDING or not all(map(table.can_pad, gap)):
                 self._close(run, padding)
                 run, padding, gap = [], [], range(0)
             run.append(sequence)

@@ -254,8 +254,8 @@ class Stepper:
                     self._try(sequence, place * (1 + batch.guessed), outcome)
         seconds = self.phases.end("sample") - started
         # llama.cpp splits a decode with holes, so its time says nothing about one batch.
-        dense = rows.numbers[-1] - rows.numbers[0] == len(rows.numbers) - 1
-        if (dense or len(batch.sequences) == 1) and not copying:
+        dense = rows.numbers[-1] - rows.numbers[0] == len(batch.members) - 1
+        if dense and not copying:
             self._costs.decoded(len(rows.numbers), seconds, mean_cells(batch.sequences))
         self.counters["decode_tokens"] += max(len(batch.sequences), len(outcome.sampled) - sampled)
 

@@ -9,6 +9,7 @@ import pytest
 from car_base.ipc.frames import Run
 from car_base.ipc.types import NO_ADAPTERS
 from car_daemon.scheduler.request import Prompt
+from car_engine.batching.costs import StepCosts
 from car_engine.batching.reuse.expected import cells_of
 from tests.daemon.scheduler.fakes import World
 from tests.daemon.scheduler.test_fairness import WIDE
@@ -90,9 +91,10 @@ class House:
 
 
 def held(users: int, sequences: int, saved_bytes: int, pauses: list[int]) -> House:
-    """Return a house after its conversations."""
+    """Return a house after its conversations; a step takes as long on the fake clock, so all places are alike."""
     context = FakeContext(sequences, CONTEXT, batch_tokens=64)
-    house = House(users, FakeEngine(context, saved_bytes=saved_bytes), pauses)
+    costs = StepCosts({1: 0.003, 64: 0.003}, {1: 0.003, 64: 0.003})
+    house = House(users, FakeEngine(context, saved_bytes=saved_bytes, costs=costs), pauses)
     house.hold()
     return house
 

@@ -208,6 +208,14 @@ def test_the_time_of_a_decode_with_holes_is_not_learned() -> None:
     assert costs.decode(2) == before
 
 
+def test_the_time_of_a_decode_with_guesses_of_neighbours_is_learned() -> None:
+    costs, context = StepCosts({1: 1.0, 4: 1.0}), FakeContext()
+    batch = DecodeBatch(decoding(context, 0, 1), [])
+    batch.let_guess(1)
+    stepper_on(context, costs, FakeClock(tick=0.5)).execute(Step([batch], []))
+    assert costs.decode(4) > 1.0
+
+
 def test_a_batch_of_chunks_is_learned_at_its_mean_depth() -> None:
     costs, context = StepCosts(prefill={8: 1.0, 16: 2.0}), FakeContext(context_tokens=4096)
     deep, shallow = prefilling(1, [7] * 2008), prefilling(0, [7] * 8)

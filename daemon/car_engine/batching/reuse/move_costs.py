@@ -49,6 +49,10 @@ class MoveCosts:
         """Return the seconds to compute a prompt's tokens from one place to another."""
         return self._steps.prompt(start, end)
 
+    def decode(self, rows: int, depth: int) -> float:
+        """Return the seconds of a decode of so many rows, each after `depth` cells."""
+        return self._steps.decode(rows, depth)
+
     def save(self, cells: int) -> float:
         """Return the seconds to save cells."""
         return self._save * self._bytes(cells)
