@@ -48,7 +48,7 @@ class Places:
 
 
 def _further_rows(number: int, busy: list[int]) -> int:
-    """Return the rows that come with a number: none in a gap, whose row it takes, most if it is far from all."""
+    """Return how many rows more a decode has with this number: none in a padded gap, most if it is far from all."""
     place = bisect(busy, number)
     before, after = busy[place - 1] if place else None, busy[place] if place < len(busy) else None
     if before is not None and after is not None and after - before - 1 <= MOST_PADDING:

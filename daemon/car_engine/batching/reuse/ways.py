@@ -16,7 +16,8 @@ from car_engine.batching.sequences import Phase, Sequence
 class Way(NamedTuple):
     """A way to start a prompt: the idle sequence to take, how many cells are reused, and their source."""
 
-    seconds: float  # until the prompt is computed, and those that later requests and all decodes lose
+    # To compute the prompt; added are the seconds that later requests lose, and by which decodes become longer.
+    seconds: float
     sequence: Sequence
     tokens: int = 0
     source: Cells | None = None
