@@ -43,7 +43,7 @@ class PrefixCache:
         self.stored = StoredCells(store, index, self._cells, costs)
         self.storing = Storing(context, table, saved, self._cells, costs, index, store)
         self._worth = Worth(table, index, costs, expected, self._cells)
-        self._places = Places(table, costs, pads=index.memory.takes_back)
+        self._places = Places(table, costs.steps, pads=index.memory.takes_back)
         self._ways = Ways(costs, self._worth, self._places, self._cells)
         self._read = ReadPrompts()
         self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last

@@ -244,12 +244,8 @@ class SequenceTable:
 
     @property
     def idle(self) -> list[Sequence]:
-        """The sequences without a request, in the order in which to use them.
-
-        Empty sequences first, then by number, because only consecutive numbers share a micro-batch.
-        """
-        idle = [sequence for sequence in self.sequences if sequence.phase is Phase.IDLE]
-        return sorted(idle, key=lambda sequence: (sequence.cells > 0, sequence.number))
+        """The sequences without a request, by number."""
+        return [sequence for sequence in self.sequences if sequence.phase is Phase.IDLE]
 
     @property
     def busy(self) -> bool:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from car_engine.batching.prefix import prefix_of
 from car_engine.batching.sequences import Phase, Sequence, SequenceTable
 from tests.engine.batching.plans import demand_of
 from tests.engine.fakes import begin
@@ -75,14 +74,6 @@ def test_the_lowest_idle_sequence_is_taken_first() -> None:
     table.sequences[1].clear()
     table.sequences[0].clear()
     assert begin(table, [1]) is table.sequences[0]
-
-
-def test_a_sequence_that_holds_nothing_is_taken_before_one_with_a_prefix() -> None:
-    table = SequenceTable(3, 64)
-    warm = begin(table, [1] * 20)
-    warm.commit(20)
-    warm.retire(prefix_of([1] * 20, "me"))
-    assert [sequence.number for sequence in table.idle] == [1, 2, 0]
 
 
 def test_a_full_table_has_no_idle_sequence() -> None:

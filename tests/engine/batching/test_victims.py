@@ -42,6 +42,13 @@ def test_the_sequence_that_was_used_longest_ago_is_emptied() -> None:
     assert ask(engine, 13, continued(2)) == 0
 
 
+def test_a_sequence_that_holds_nothing_is_taken_before_one_with_cells() -> None:
+    engine = engine_of(3)
+    for key in (1, 2, 3):
+        ask(engine, key, conversation(key))
+    assert all(ask(engine, 10 + key, continued(key)) > 0 for key in (1, 2, 3))
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_a_sequence_that_a_waiting_request_begins_like_outlives_the_others(number: int) -> None:
     engine = filled()

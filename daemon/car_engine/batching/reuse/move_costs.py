@@ -34,7 +34,7 @@ class MoveCosts:
         state_bytes: float = 0.0,
         state_tokens: float = 0.0,
     ) -> None:
-        self._steps = steps
+        self.steps = steps
         self._context_tokens = context_tokens
         self._clock = clock
         self._cell_bytes, self._state_bytes = cell_bytes, state_bytes
@@ -47,11 +47,7 @@ class MoveCosts:
 
     def compute(self, start: int, end: int) -> float:
         """Return the seconds to compute a prompt's tokens from one place to another."""
-        return self._steps.prompt(start, end)
-
-    def decode(self, rows: int, depth: int) -> float:
-        """Return the seconds of a decode of so many rows, each after `depth` cells."""
-        return self._steps.decode(rows, depth)
+        return self.steps.prompt(start, end)
 
     def save(self, cells: int) -> float:
         """Return the seconds to save cells."""

@@ -3,8 +3,8 @@
 from bisect import bisect
 from itertools import accumulate, pairwise
 
+from car_engine.batching.costs import StepCosts
 from car_engine.batching.decode import MOST_PADDING
-from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.sequences import Phase, Sequence, SequenceTable, mean_cells
 
 # The weight of a new answer. A heuristic: the last three answers count as much as all before.
@@ -17,7 +17,7 @@ class Places:
     `pads` is False when the model's memory cannot drop the cell of a padding row: all sequences are neighbours then.
     """
 
-    def __init__(self, table: SequenceTable, costs: MoveCosts, *, pads: bool) -> None:
+    def __init__(self, table: SequenceTable, costs: StepCosts, *, pads: bool) -> None:
         self._table = table
         self._costs = costs
         self._pads = pads
