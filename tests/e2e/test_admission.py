@@ -163,7 +163,8 @@ def test_a_queue_timeout_of_50_ms_refuses_after_at_least_45(small: RawClient) ->
 
 
 def test_a_queue_timeout_ends_with_the_lease(small: RawClient) -> None:
-    answer = small.result("infer", endless(max_tokens=400, queue_timeout_ms=50))
+    half_ms = round(small.result("infer", endless(max_tokens=400))["timings"]["total_ms"])
+    answer = small.result("infer", endless(max_tokens=800, queue_timeout_ms=half_ms))
     assert answer["finish_reason"] == "length"
 
 
