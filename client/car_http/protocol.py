@@ -98,7 +98,8 @@ class DoorProtocol(HttpToolsProtocol):
         if self._visit:
             self.app_state["reached"] = self._visit.reached
         self._answering: RequestResponseCycle | None = None  # the newest request that does not wait
-        self._head_bytes = 0
+        self._in_head = True  # else a header is a trailer, behind the body
+        self._head_bytes = self._header_count = 0
         self._held_bytes = 0  # received since the parser passed something on; it keeps them
         self._head_timer: asyncio.TimerHandle | None = None
         self._expect_head()
@@ -144,7 +145,8 @@ class DoorProtocol(HttpToolsProtocol):
         """Count the head from its first byte; the idle time ends."""
         super().on_message_begin()
         self._unset_keepalive_if_required()
-        self._head_bytes = self._held_bytes = 0
+        self._in_head = True
+        self._head_bytes = self._header_count = self._held_bytes = 0
         self._expect_head()
 
     def on_url(self, url: bytes) -> None:
@@ -153,15 +155,18 @@ class DoorProtocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header; raises _Refusal."""
-        if len(self.headers) >= MAX_HEADERS:
+        """Count a header, and drop a trailer: what a proxy checks is the head; raises _Refusal."""
+        self._header_count += 1
+        if self._header_count > MAX_HEADERS:
             raise _Refusal(431, f"a request has at most {MAX_HEADERS} headers")
         self._count(len(name) + len(value))
-        super().on_header(name, value)
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begin the request or have it wait, unless it offers another protocol; raises _Refusal."""
         self._stop_expecting()
+        self._in_head = False
         if self.parser.should_upgrade():
             return
         self._take_host_of_target()

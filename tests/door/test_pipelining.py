@@ -307,6 +307,25 @@ async def test_a_connection_that_gives_way_does_so_also_if_its_client_does_not_r
         door.connection_lost(None)
 
 
+CHUNKED = b"POST /x HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_headers_behind_a_body_are_no_headers_of_the_request(bench: Bench, pieces: int) -> None:
+    trailers = [b"Authorization: Bearer key\r\n", b"Host: there\r\n\r\n"]
+    request = [CHUNKED + b"".join(trailers)] if pieces == 1 else [CHUNKED, b"".join(trailers)]
+    for piece in [*request, GET]:
+        await bench.send(piece)
+    await bench.answer()
+    names = [dict(scope["headers"]) for scope in bench.app.begun]
+    assert names == [{b"host": b"here", b"transfer-encoding": b"chunked"}, {b"host": b"localhost"}]
+
+
+async def test_headers_behind_a_body_count_as_headers_do(bench: Bench) -> None:
+    await bench.send(CHUNKED + b"a: b\r\n" * MAX_HEADERS)
+    assert bench.client.received.startswith(b"HTTP/1.1 431 ")
+
+
 @pytest.mark.parametrize(
     "begin",
     [
