@@ -100,21 +100,29 @@ class Feeds:
         for leave in list(self._leaving):
             leave()
 
-    @asynccontextmanager
-    async def listening(self, owner: str, topic: Topic) -> AsyncIterator[Listener]:
-        """Listen for the length of a block; raises Problem if the owner has too many streams."""
+    @contextmanager
+    def counted(self, owner: str) -> Iterator[None]:
+        """Count a stream of an owner for the length of a block; raises Problem if there are too many."""
         if self._streams[owner] >= MOST_STREAMS:
             message = f"this key has {MOST_STREAMS} streams of events open: close some, or share one among its users"
             raise Problem(429, "too_many_streams", message, retry=False)
         self._streams[owner] += 1
-        subscription = self._subscription(topic)
-        listener = subscription.join()
         try:
-            with self.endless(listener.leave):
-                yield listener
+            yield
         finally:
-            subscription.leave(listener)
             self._streams[owner] -= 1
+
+    @asynccontextmanager
+    async def listening(self, owner: str, topic: Topic) -> AsyncIterator[Listener]:
+        """Listen for the length of a block; raises Problem if the owner has too many streams."""
+        with self.counted(owner):
+            subscription = self._subscription(topic)
+            listener = subscription.join()
+            try:
+                with self.endless(listener.leave):
+                    yield listener
+            finally:
+                subscription.leave(listener)
 
     def _subscription(self, topic: Topic) -> "_Subscription":
         def end() -> None:

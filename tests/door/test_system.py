@@ -72,12 +72,11 @@ async def test_a_daemon_that_is_gone_is_looked_for_once_a_second(offline: Offlin
 
 
 class Listening:
-    """A stream of capacity by a key, or by the socket."""
+    """A stream of events by a key, or by the socket."""
 
-    def __init__(self, door: OfflineDoor, key: str | None = None, query: str = "") -> None:
+    def __init__(self, door: OfflineDoor, key: str | None = None, path: str = "/card/capacity") -> None:
         self.answer = Answer()
         headers = SSE | ({"host": "localhost", "authorization": f"Bearer {key}"} if key else {})
-        path = "/card/capacity" + query
         self._task = asyncio.create_task(door.into(self.answer, "GET", path, b"", headers, unix=key is None))
 
     async def more(self) -> None:
@@ -127,7 +126,7 @@ async def test_a_stream_that_begins_later_first_gets_the_figures_of_that_moment(
 
 
 async def test_streams_of_several_models_have_a_subscription_each(offline: OfflineDoor, fake: FakeDaemon) -> None:
-    streams = [Listening(offline, query=query) for query in ("", "?model=guide", "?model=guide")]
+    streams = [Listening(offline, path="/card/capacity" + query) for query in ("", "?model=guide", "?model=guide")]
     for stream in streams:
         await stream.more()
     assert fake.accepted == 2
@@ -149,6 +148,21 @@ async def test_the_streams_of_a_lost_daemon_all_end_and_later_ones_begin_anew(
     await later.more()
     await later.leave()
     assert later.answer.status == 200
+
+
+async def test_a_key_has_so_many_streams_of_models_and_no_more(fake: FakeDaemon, folder: Path) -> None:
+    key = add_key(folder / "keys", "hog").secret
+    async with OfflineDoor(fake.path, folder / "keys") as door:
+        streams = [Listening(door, key, "/models/sse") for _ in range(MOST_STREAMS)]
+        for stream in streams:
+            await stream.more()
+        refused = await Listening(door, key, "/models/sse").end()
+        assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_streams")
+        for stream in streams:
+            await stream.leave()
+        again = Listening(door, key, "/models/sse")
+        await again.more()
+        await again.leave()
 
 
 async def test_a_key_has_so_many_streams_of_capacity_and_no_more(fake: FakeDaemon, folder: Path) -> None:

@@ -52,6 +52,11 @@ async def rank(door: DoorContext, exchange: Exchange, request: RerankRequest) ->
 
 async def watch(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /models/sse` with an event for each model whose state changed."""
+    with door.feeds.counted(exchange.owner):
+        await _watched(door, exchange)
+
+
+async def _watched(door: DoorContext, exchange: Exchange) -> None:
     left = asyncio.Event()
     exchange.on_disconnect(left.set)
     shown: dict[str, str] = {}
