@@ -22,6 +22,7 @@ URL = "https://example.org/a.png"
 CHOICE = {"type": "choice", "instructions": "Which?"}
 SCORE = {"type": "score", "instructions": "How much?"}
 NOUL = {"type": "noul", "instructions": "Is it so?"}
+TEXT = {"type": "input_text", "text": "Is it so?"}
 PREDICATE = {"type": "predicate", "instructions": "Is it so?"}
 
 
@@ -124,6 +125,8 @@ OPENAIS = [
     ({"input": [{"type": "custom_tool_call_output", "call_id": "1"}]}, "input[0].call_id", "send the call too"),
     ({"input": [{"type": "function_call", "call_id": "1"}]}, "input[0].name", "give the name"),
     (part(type="film"), "input[0].content[0]", "a part is {type: input_text"),
+    (part(type="input_json"), "input[0].content[0].data", "give a JSON value that is not null"),
+    (part(type="input_json", data=None), "input[0].content[0].data", "give a JSON value that is not null"),
     (part(type="input_image", image_url=URL), "input[0].content[0].image_url", "as a data URL"),
     ({"questions": {}}, "questions", "Expected `array`"),
     ({"questions": []}, "questions", "add one"),
@@ -133,6 +136,12 @@ OPENAIS = [
     (only({"type": "predicate"}), "questions[0].instructions", "required"),
     (only(PREDICATE | {"instructions": []}), "questions[0].instructions", "ask something"),
     (only(PREDICATE | {"instructions": [{"type": "input_json"}]}), "questions[0].instructions[0].data", "give a JSON"),
+    (
+        only(PREDICATE | {"instructions": [TEXT, {"type": "input_json"}]}),
+        "questions[0].instructions[1].data",
+        "give a JSON",
+    ),
+    (only(PREDICATE | {"instructions": [{"type": "input_text"}, TEXT]}), "questions[0].instructions[0].text", "a text"),
     (only(PREDICATE | {"instructions": [{"type": "input_image"}]}), "questions[0].instructions[0]", "into `input`"),
     (only(PREDICATE | {"name": 5}), "questions[0].name", "Expected `str | null`"),
     (only(CHOICE), "questions[0].choices", "required"),

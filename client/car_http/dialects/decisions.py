@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from car_client.errors import ProtocolError
 from car_http.dialects.bodies import Part
 from car_http.dialects.common import OWN_HEADERS, Caller, as_sent, caller_params, given, own_params, packed, same_named
-from car_http.dialects.responses.requests import Item, conversation
+from car_http.dialects.responses.requests import Item, conversation, json_value
 from car_http.problems import bad
 from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
 from car_protocol.infer import Lora, Milliseconds, Priority
@@ -170,14 +170,18 @@ def _instructions(content: str | list[Part], place: str) -> Any:
     """Return instructions as a text, or as the JSON value that is their only part."""
     if isinstance(content, str):
         return content
-    for number, part in enumerate(content):
-        if part.type not in ("input_text", "input_json"):
-            raise bad(f"{place}[{number}]", "a question is text and JSON: put images and sounds into `input`")
-    if len(content) == 1 and content[0].type == "input_json":
-        if content[0].data is None:
-            raise bad(f"{place}[0].data", "give a JSON value that is not null")
-        return content[0].data
-    return "".join(shown(part.data) if part.type == "input_json" else part.text or "" for part in content)
+    values = [_asked_part(part, f"{place}[{number}]") for number, part in enumerate(content)]
+    return values[0] if len(values) == 1 else "".join(map(shown, values))
+
+
+def _asked_part(part: Part, place: str) -> Any:
+    if part.type == "input_json":
+        return json_value(part, place)
+    if part.type != "input_text":
+        raise bad(place, "a question is text and JSON: put images and sounds into `input`")
+    if part.text is None:
+        raise bad(f"{place}.text", "give a text")
+    return part.text
 
 
 def _level(level: Level) -> Any:

@@ -296,6 +296,13 @@ def _content(content: str | list[Part] | None, place: str) -> Any:
     return parts
 
 
+def json_value(part: Part, place: str) -> Any:
+    """Return the value of a part of the type `input_json`; raises Problem if it has none."""
+    if part.data is None:
+        raise bad(f"{place}.data", "give a JSON value that is not null")
+    return part.data
+
+
 def _part(part: Part, place: str) -> dict[str, Any]:
     text = part.refusal if part.type == "refusal" else part.text
     if part.type in _TEXTS and text is not None:
@@ -303,7 +310,7 @@ def _part(part: Part, place: str) -> dict[str, Any]:
     if part.type == "input_image" and isinstance(part.image_url, str):
         return {"type": "image", "data": image_data(part.image_url, f"{place}.image_url")}
     if part.type == "input_json":
-        return {"type": "text", "text": shown(part.data)}
+        return {"type": "text", "text": shown(json_value(part, place))}
     if part.type == "input_audio":
         return audio_part(part, f"{place}.input_audio")
     raise bad(
