@@ -108,9 +108,14 @@ class _WholeUsage(Struct, frozen=True):
 
 
 class _Whole(Struct, frozen=True):
+    """Embeddings in `data`, or decisions in `answers`: some servers answer every path with a JSON object."""
+
     usage: _WholeUsage = _WholeUsage()
+    data: list[msgspec.Raw] = []
+    answers: dict[str, msgspec.Raw] = {}
 
 
+_NEITHER = "the server's answer has neither embeddings nor decisions: check the path"
 _decode = msgspec.json.Decoder(_Event).decode
 
 
@@ -151,9 +156,12 @@ class CompletionServer:
             chunked = await _is_chunked(reader, _JSON)
             body = b"".join([data async for data in _body(reader, chunked=chunked)])
         try:
-            usage = msgspec.json.decode(body, type=_Whole).usage
+            found = msgspec.json.decode(body, type=_Whole)
         except msgspec.DecodeError:
-            raise LoadError("the server's answer has neither embeddings nor decisions: check the path") from None
+            raise LoadError(_NEITHER) from None
+        if not (found.data or found.answers):
+            raise LoadError(_NEITHER)
+        usage = found.usage
         return TimedAnswer(sent_at, [time.perf_counter()], 0, usage.prompt_tokens or usage.input_tokens)
 
     async def aclose(self) -> None:

@@ -17,7 +17,7 @@ EVENTS = [
 # Answers in one piece, by the end of their path.
 WHOLE = {
     "embeddings": b'{"data":[{"embedding":[0.0]}],"usage":{"prompt_tokens":7}}',
-    "systemone": b'{"model":"m","answers":{},"usage":{"input_tokens":9,"output_tokens":0}}',
+    "systemone": b'{"model":"m","answers":{"0":{"noul":0.5}},"usage":{"input_tokens":9,"output_tokens":0}}',
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from car_client.carctl.bench.completions import CompletionServer, LoadError, events, parse_url
 from car_client.carctl.bench.workload import PlannedRequest
-from tests.client.carctl.bench.fake_sse_server import fake_sse_server
+from tests.client.carctl.bench.fake_sse_server import WHOLE, fake_sse_server
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
@@ -186,6 +186,12 @@ async def test_decisions_go_to_the_endpoint_that_llama_server_has_too() -> None:
         "1": {"type": "noul", "instructions": "Is it so?"},
         "2": {"type": "score", "instructions": "How?", "criteria": ["low", "high"]},
     }
+
+
+async def test_a_json_object_without_embeddings_or_decisions_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WHOLE, "embeddings", b'{"error":"unexpected endpoint","usage":{}}')
+    with fake_sse_server() as server, pytest.raises(LoadError, match="neither embeddings nor decisions"):
+        await CompletionServer(server.url, {}).whole({"input": ["one"]})
 
 
 async def test_a_server_without_embeddings_is_named() -> None:
