@@ -29,13 +29,16 @@ def main() -> int:
     options = parser.parse_args()
     model: list[str | Path] = ["--model", fetch(SMOLLM2)] if options.model == "real" else []
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "CAR_SOCKET": str(Path(folder) / "card.sock")}
+        # An empty configuration, because the user's own may have another default model.
+        (Path(folder) / "car").mkdir()
+        (Path(folder) / "car" / "card.toml").touch()
+        environment = {**os.environ, "CAR_SOCKET": str(Path(folder) / "card.sock"), "XDG_CONFIG_HOME": folder}
         print(f"$ card {' '.join(map(str, model))}".rstrip(), "&", flush=True)
         daemon = subprocess.Popen([BIN / "card", *model, "--log-level", "warning"], env=environment)
         try:
             answered = _ask(environment, options.question or QUESTIONS[options.model])
-        finally:
             print("$ kill %1", flush=True)
+        finally:
             daemon.send_signal(signal.SIGTERM)
             stopped = daemon.wait(timeout=READY_S)
     print(f"the daemon stopped with exit code {stopped}")
