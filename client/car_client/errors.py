@@ -10,7 +10,7 @@ _FACTS = {
     "overloaded": ("why",),
     "quota": ("limit", "value", "used"),
     "model_unavailable": ("why", "lacks"),
-    "context_exceeded": ("prompt_tokens", "context_tokens", "why"),
+    "context_exceeded": ("param", "prompt_tokens", "context_tokens", "why"),
     "limit": ("limit", "value"),
 }
 

@@ -7,6 +7,7 @@ from car_client.errors import BadSocketPath, CardError, DaemonUnavailable, Reque
 USAGE = 2
 FAILED = 1
 NO_DAEMON = 69
+LATER = 75
 INTERRUPTED = 130
 _ADVICE = {
     "method_not_found": "the daemon may be older than this command",
@@ -15,7 +16,7 @@ _ADVICE = {
     "draining": "try again with the next daemon",
     "model_unavailable": "`carctl models list` shows the models and what they can",
     "engine_lost": "try again",
-    "context_exceeded": "shorten the prompt; `carctl doctor` has the contexts that fit",
+    "context_exceeded": "shorten it; `carctl doctor` has the contexts that fit",
     "quota": "an administrator raises it: carctl people limit",
     "not_permitted": "run this as the daemon's own user or root",
 }
@@ -43,7 +44,9 @@ def exit_code(error: CardError) -> int:
         return exit_code(error.reason)
     if isinstance(error, BadSocketPath | WrongUse):
         return USAGE
-    return NO_DAEMON if isinstance(error, DaemonUnavailable) else FAILED
+    if isinstance(error, DaemonUnavailable):
+        return NO_DAEMON
+    return LATER if isinstance(error, RequestError) and error.retryable else FAILED
 
 
 def explain(error: CardError) -> str:

@@ -136,11 +136,21 @@ def test_the_version_is_the_distribution_s() -> None:
     assert (done.returncode, done.stdout.decode()) == (0, f"carctl {__version__}\n")
 
 
-def test_an_error_of_the_daemon_exits_1_with_one_line(daemon: FakeDaemon) -> None:
-    daemon.answers["daemon/status"] = RpcError("internal_error")
+@pytest.mark.parametrize(
+    ("reason", "code", "line"),
+    [
+        ("not_permitted", 1, ""),
+        ("internal_error", 75, "the daemon failed; its log says why"),
+        ("overloaded", 75, "the daemon has no room for this request now"),
+    ],
+)
+def test_an_error_of_the_daemon_exits_1_and_75_if_a_later_attempt_may_work(
+    daemon: FakeDaemon, reason: str, code: int, line: str
+) -> None:
+    daemon.answers["daemon/status"] = RpcError(reason)
     done = carctl("--socket", daemon.path, "status")
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert one_line(done.stderr) == "carctl: internal_error: the daemon failed; its log says why"
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert one_line(done.stderr).startswith(f"carctl: {reason}: {line}")
 
 
 def test_a_refused_connection_exits_1_and_says_which_limit(daemon: FakeDaemon) -> None:
@@ -179,7 +189,9 @@ def test_a_busy_daemon_says_when_to_come_back() -> None:
 def test_figures_that_do_not_fit_are_shown() -> None:
     error = RpcError("context_exceeded", prompt_tokens=9000, max_tokens=None, context_tokens=4096)
     line = explain(from_object(error.as_object()))
-    assert "; prompt_tokens 9000, context_tokens 4096; shorten the prompt" in line
+    assert "; prompt_tokens 9000, context_tokens 4096; shorten it" in line
+    error.data["param"] = "questions[1]"
+    assert "; param questions[1], prompt_tokens 9000, " in explain(from_object(error.as_object()))
     error.data["why"] = "set sequences = 1"
     assert "context_tokens 4096, why set sequences = 1; " in explain(from_object(error.as_object()))
 
