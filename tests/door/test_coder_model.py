@@ -35,6 +35,7 @@ from tests.daemon.requests.test_deciding import Asked
 from tests.door.support import OfflineDoor
 from tests.e2e.support import Daemon, configured, running
 from tests.engine.llama.conftest import loaded
+from tests.engine.prompt.fakes import finished
 from tools.decision_model import write_decision_model
 from tools.real_model import CODER
 
@@ -108,7 +109,7 @@ class OneSlot:
     def decide(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return the result of `decide`."""
         given = msgspec.convert(params, DecideParams)
-        found = self._decisions.prepare(PrepareDecision(1, 0, given.prompt, "", {}))
+        found = finished(self._decisions.prepare(PrepareDecision(1, 0, given.prompt, "", {})))
         assert found.decision is not None
         asked = Asked(given.questions, found.decision.questions)
         tokens, start = tokens_of(found.tokens), found.decision.prefix

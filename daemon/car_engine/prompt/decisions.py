@@ -1,7 +1,7 @@
 """Questions about one state as prompts: rendered one by one, and cut into their common prefix and tails."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -87,8 +87,8 @@ class DecisionPreparer:
         self._conversations = conversations
         self._limit = conversations.limit
 
-    def prepare(self, job: PrepareDecision) -> Prepared:
-        """Return the tokens of a decision; raises Refusal that names the question."""
+    def prepare(self, job: PrepareDecision) -> Generator[None, None, Prepared]:
+        """Return the tokens of a decision, after a step for each prompt; raises Refusal that names the question."""
         family = self._way.family
         if family is None:
             raise Refusal("model_unavailable", lacks="decisions", why=self._way.why)
@@ -110,6 +110,7 @@ class DecisionPreparer:
                 if len(rendered.tokens) > self._limit.tokens:
                     exceeded = self._limit.exceeded(len(rendered.tokens), None)
                     raise Refusal(exceeded.reason, **{**exceeded.data, "param": f"questions[{index}]"})
+                yield
         prefix, tails = common.cut()
         counts = [
             self._count(items, family, params.questions[index]) for index, all_ in enumerate(asked) for items in all_

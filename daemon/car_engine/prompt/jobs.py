@@ -1,12 +1,14 @@
 """The tokenizer thread's inbox and the order of its jobs; a job that is forgotten while it waits is not done."""
 
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from threading import Lock
 
-from car_base.ipc.frames import Detokenize, Prepare, PrepareDecision, PrepareTexts, Tokenize
+from car_base.ipc.frames import Detokenize, FromEngine, Prepare, PrepareDecision, PrepareTexts, Tokenize
 from car_base.ipc.inbox import Inbox
 
+Steps = Generator[None, None, FromEngine]  # the work of a long job in steps, and its answer
 Job = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize
 # Within this time of each other, users take turns by the length of their jobs.
 _BOUND_S = 0.25
@@ -19,6 +21,7 @@ class QueuedJob:
     job: Job | None  # None once it is forgotten, which the intake thread notes: its text is freed before its turn
     size: int
     owner: int
+    steps: Steps | None = None  # those that are left once it was begun
 
 
 class Jobs(Inbox[QueuedJob]):

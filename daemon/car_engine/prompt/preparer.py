@@ -1,7 +1,7 @@
 """Requests prepared in the tokenizer thread: prompts become tokens and are refused before they wait for a lease."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Generator
 from hashlib import blake2b
 from typing import NoReturn
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from car_base.host.event_log import named
 from car_base.ipc.codec import packed_tokens
+from car_base.ipc.engine_settings import STEP_TARGET_MS
 from car_base.ipc.frames import (
     Chat,
     Detokenize,
@@ -34,12 +35,14 @@ from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decisions import DecisionPreparer
 from car_engine.prompt.job_progress import JobProgress
-from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
+from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Steps, Turns
 from car_engine.prompt.text_inputs import TextInputs
 from car_engine.prompt.vocabulary import FillTokens, PromptVocabulary
 from car_protocol.sampling import Sampling
 
 _NOTHING = bytes(PART_BYTES)
+# Others wait no longer for a job in steps than for a step of the engine, whose target this is by default.
+_TURN_S = STEP_TARGET_MS / 1000
 
 
 def digests(chat: Chat | None) -> bytes:
@@ -55,11 +58,14 @@ def _digest(part: object) -> bytes:
 
 
 class TokenizerThread:
-    """Answers jobs in turn by user, each user's in the order of their arrival; forgotten jobs are skipped."""
+    """Answers jobs in turn by user, each user's in the order of their arrival; forgotten jobs are skipped.
+
+    A job in steps works for a turn, then goes behind the other jobs of its user.
+    """
 
     def __init__(
         self,
-        answer: Callable[[Job], FromEngine],
+        answer: Callable[[Job], FromEngine | Steps],
         inbox: Jobs,
         progress: JobProgress,
         send: Callable[[FromEngine], None],
@@ -83,20 +89,42 @@ class TokenizerThread:
 
     def turn(self) -> None:
         """Answer the job whose turn it is; block while there is none."""
-        for queued in self._inbox.receive(wait=self.turns.empty):
-            self.turns.add(queued)
+        self._receive(wait=self.turns.empty)
         queued = self.turns.take()
         job = queued.job
         if job is None:
             return
         begun = self._clock()
-        self._do(job, queued)
-        self._inbox.done(queued)
+        answer = self._work(job, queued)
+        if answer is None:
+            self._receive(wait=False)  # what came meanwhile goes first
+            self.turns.add(queued)
+        else:
+            self._hand_on(answer, job, queued)
+            self._inbox.done(queued)
         self.turns.charge(queued.owner, self._clock() - begun)
 
-    def _do(self, job: Job, queued: QueuedJob) -> None:
+    def _receive(self, *, wait: bool) -> None:
+        for queued in self._inbox.receive(wait=wait):
+            self.turns.add(queued)
+
+    def _work(self, job: Job, queued: QueuedJob) -> FromEngine | None:
+        """Return the answer to a job; None if steps are left after a turn."""
         with self._progress.doing(queued.size, job.key):
-            answer = self._answer(job)
+            found = queued.steps or self._answer(job)
+            if not isinstance(found, Generator):
+                return found
+            queued.steps, until = found, self._clock() + _TURN_S
+            try:
+                next(found)
+                while self._clock() < until:
+                    next(found)
+            except StopIteration as end:
+                answer: FromEngine = end.value
+                return answer
+        return None
+
+    def _hand_on(self, answer: FromEngine, job: Job, queued: QueuedJob) -> None:
         if not isinstance(job, Prepare | PrepareDecision) or not isinstance(answer, Prepared):
             self._send(answer)
             return
@@ -136,15 +164,14 @@ class Preparer:
         self._adapters = adapters
         self._generates = generates
 
-    def answer(self, job: Job) -> FromEngine:
-        """Do one job; return Refused for a job that cannot be done."""
+    def answer(self, job: Job) -> FromEngine | Steps:
+        """Do one job, a decision in steps; the answer is Refused if it cannot be done."""
         try:
             match job:
                 case Prepare():
                     return self._prepare(job)
                 case PrepareDecision():
-                    self._check_generates(job)
-                    return self._decisions.prepare(job)
+                    return self._decided(job)
                 case PrepareTexts():
                     inputs = self._text_inputs.of(job)
                     packed = packed_tokens(token for each in inputs for token in each)
@@ -159,12 +186,15 @@ class Preparer:
                 case Detokenize():
                     self._check_vocabulary(job.tokens)
                     return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
-        except Refusal as refusal:
-            # A template may write a whole message into its own refusal.
-            data = {name: line(value) if isinstance(value, str) else value for name, value in refusal.data.items()}
-            return Refused(job.key, refusal.reason, data)
         except Exception as error:  # noqa: BLE001 - one prompt must not end the engine under all others
-            return Refused(job.key, "internal_error", {}, fault=named(error))
+            return _refused(job, error)
+
+    def _decided(self, job: PrepareDecision) -> Steps:
+        try:
+            self._check_generates(job)
+            return (yield from self._decisions.prepare(job))
+        except Exception as error:  # noqa: BLE001 - as above
+            return _refused(job, error)
 
     def _prepare(self, job: Prepare) -> Prepared:
         params = job.params
@@ -235,6 +265,14 @@ class Preparer:
     def _check_vocabulary(self, tokens: list[int]) -> None:
         if any(token >= self._tokenizer.size for token in tokens):
             raise Refusal("invalid_params", param="tokens")
+
+
+def _refused(job: Job, error: Exception) -> Refused:
+    if not isinstance(error, Refusal):
+        return Refused(job.key, "internal_error", {}, fault=named(error))
+    # A template may write a whole message into its own refusal.
+    data = {name: line(value) if isinstance(value, str) else value for name, value in error.data.items()}
+    return Refused(job.key, error.reason, data)
 
 
 def fill_prompt(

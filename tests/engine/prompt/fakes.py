@@ -1,9 +1,12 @@
 """A vocabulary whose control tokens a test chooses."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import TypeVar
 
 from car_engine.prompt.vocabulary import FillTokens, Separators
+
+Done = TypeVar("Done")
 
 
 class FakeVocabulary:
@@ -48,3 +51,13 @@ class FakeVocabulary:
 
     def _token(self, special: str) -> int:
         return 256 + self.specials.index(special) if special else -1
+
+
+def finished(steps: Generator[None, None, Done]) -> Done:
+    """Take all steps of a job; return its answer."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        done: Done = end.value
+        return done

@@ -17,7 +17,7 @@ from car_engine.prompt.decisions import DecisionPreparer, way_of
 from car_engine.prompt.rendering.renderer import Preparation
 from car_engine.prompt.template import ChatTemplate
 from car_protocol.decide import Choice, DecisionPrompt, Level, Option, Predicate, Question, Score
-from tests.engine.prompt.fakes import FakeVocabulary
+from tests.engine.prompt.fakes import FakeVocabulary, finished
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
@@ -55,7 +55,7 @@ def prepared(
 ) -> Prepared:
     prompt = DecisionPrompt(state=state, questions=list(questions), **params)
     job = PrepareDecision(1, 1000, prompt, "1000:", temperatures or {})
-    return decisions(family, context_tokens, **(values or {})).prepare(job)
+    return finished(decisions(family, context_tokens, **(values or {})).prepare(job))
 
 
 def prompts(found: Prepared) -> list[str]:

@@ -7,6 +7,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable
+from itertools import count
 from queue import SimpleQueue
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from car_base.ipc.frames import (
     PlainText,
     Prepare,
     Prepared,
+    PrepareDecision,
     Reading,
     Refused,
     RunningJob,
@@ -44,12 +46,13 @@ from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decisions import DecisionPreparer, DecisionWay
 from car_engine.prompt.image_prompt import Counts, ImagePrompt
 from car_engine.prompt.job_progress import Clock, JobProgress, thread_clock
-from car_engine.prompt.jobs import Job, Jobs, QueuedJob
+from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Steps
 from car_engine.prompt.preparer import Preparer, TokenizerThread
 from car_engine.prompt.template import ChatTemplate, Rendered
 from car_engine.prompt.text_inputs import TextInputs
 from car_engine.prompt.vocabulary import FillTokens
 from car_protocol.conversation import Function, ImagePart, Message, NamedTool, TextPart, Tool, ToolChoice
+from car_protocol.decide import DecisionPrompt
 from car_protocol.infer import PromptParams
 from car_protocol.sampling import Dry, Sampling
 from tests.engine.images.pictures import png
@@ -172,12 +175,12 @@ def preparer(
     )
 
 
-def tokens_of(answer: FromEngine) -> list[int]:
+def tokens_of(answer: FromEngine | Steps) -> list[int]:
     assert isinstance(answer, Prepared)
     return array("i", answer.tokens).tolist()
 
 
-def refused(answer: FromEngine) -> tuple[str, dict[str, object]]:
+def refused(answer: FromEngine | Steps) -> tuple[str, dict[str, object]]:
     assert isinstance(answer, Refused)
     return answer.reason, answer.data
 
@@ -352,6 +355,58 @@ def test_a_forgotten_job_is_not_done() -> None:
     assert answers_to(jobs) == [TokenIds(2, packed_tokens([98]))]
 
 
+@pytest.mark.parametrize("owner", [0, 1])
+def test_a_long_decision_gives_way_between_its_questions_also_to_its_own_user(owner: int) -> None:
+    jobs, clock = Jobs(), [0.0]
+    told: list[tuple[int, float]] = []
+    decision = PrepareDecision(1, 0, DecisionPrompt(state="s", questions=[]), None, {})
+
+    def steps() -> Steps:
+        for question in range(100):
+            if question == 5:
+                jobs.put(QueuedJob(Tokenize(2, "a", False, False), 9, owner))
+            clock[0] += 0.03
+            yield
+        return Refused(1, "invalid_params", {})
+
+    def answer(job: Job) -> FromEngine | Steps:
+        return steps() if job is decision else TokenIds(2, b"")
+
+    def send(message: FromEngine) -> None:
+        assert isinstance(message, Refused | TokenIds)
+        told.append((message.key, clock[0]))
+
+    thread = TokenizerThread(answer, jobs, JobProgress(lambda _: None), send, no_command, Expected(), lambda: clock[0])
+    jobs.put(QueuedJob(decision, 9, 0))
+    while len(told) < 2:
+        thread.turn()
+    (first, at), (last, _) = told
+    assert (first, last) == (2, 1)
+    assert at - 5 * 0.03 < 0.120 + 2 * 0.03
+
+
+def test_a_decision_that_is_forgotten_between_its_questions_is_not_done() -> None:
+    jobs, begun = Jobs(), list[int]()
+    decision = PrepareDecision(1, 0, DecisionPrompt(state="s", questions=[]), None, {})
+
+    def steps() -> Steps:
+        for question in range(100):
+            begun.append(question)
+            jobs.forget(1)
+            yield
+        return Refused(1, "invalid_params", {})
+
+    times = count()
+    thread = TokenizerThread(
+        lambda _: steps(), jobs, JobProgress(lambda _: None), no_command, no_command, Expected(), lambda: next(times)
+    )
+    jobs.put(QueuedJob(decision, 9, 0))
+    for _ in range(2):
+        thread.turn()
+    assert thread.turns.empty
+    assert begun == [0]
+
+
 @pytest.mark.parametrize("was_done", [False, True])
 def test_a_request_that_was_forgotten_and_comes_again_is_answered(was_done: bool) -> None:
     jobs = Jobs()
@@ -477,12 +532,12 @@ THINKING = Format(Tags("<think>", "</think>"), "hermes")
 TOOLS = [Tool("function", Function("f")), Tool("function", Function("g"))]
 
 
-def reading_of(answer: FromEngine) -> Reading:
+def reading_of(answer: FromEngine | Steps) -> Reading:
     assert isinstance(answer, Prepared)
     return answer.reading
 
 
-def constraint_of(answer: FromEngine) -> str:
+def constraint_of(answer: FromEngine | Steps) -> str:
     assert isinstance(answer, Prepared)
     return answer.constraint
 
