@@ -12,8 +12,8 @@ MOST_APPS = 100
 OTHER_APPS = "..."
 # Rows in memory while the file cannot be written: as many as the file has room for, a tenth of its bytes each.
 MOST_ROWS = 65_536
-# Series of metrics: as many as apps that a person reads about.
-MOST_SERIES = MOST_APPS
+# Series of metrics: an identity has at most MOST_APPS new ones, so none fills more than a tenth.
+MOST_SERIES = 10 * MOST_APPS
 
 _NAMES = Amounts.__struct_fields__
 
@@ -43,6 +43,7 @@ class Sums:
         self.day = day
         self.by_person = by_person  # metrics tell identities apart
         self.series: dict[tuple[str, str], Amounts] = {}  # since the start, by app and identity, which may be empty
+        self._opened: Counter[str] = Counter()  # series, by the identity that was the first
         self._new: Rows = {}
         self._unwritten: Rows = {}  # taken once, and given back
         self._apps: dict[str, tuple[str, ...]] = {}  # of the day, by identity
@@ -105,6 +106,11 @@ class Sums:
 
     def _of_series(self, group: Group) -> Amounts:
         key = group.app, group.identity if self.by_person else ""
+        if key not in self.series and self._opened[group.identity] >= MOST_APPS:
+            key = OTHER_APPS, key[1]
         if key not in self.series and len(self.series) >= MOST_SERIES:
             key = OTHER_APPS, ""
-        return self.series.setdefault(key, Amounts())
+        if key not in self.series:
+            self._opened[group.identity] += 1
+            self.series[key] = Amounts()
+        return self.series[key]

@@ -54,10 +54,33 @@ def test_a_client_with_endless_labels_has_a_bounded_number_of_rows_and_its_token
     assert all(group.app == OTHER_APPS for group in own)
     assert Group(DAY, "1001", "another's", "m") in rows
     assert sum(each.completed for each in sums.series.values()) == 3 * MOST_APPS + 1
-    assert len(sums.series) <= MOST_SERIES + 1
+    assert len(sums.series) <= MOST_APPS + 2
+    assert sums.series["another's", ""].completed == 1
     sums.turn(DAY + 1)
     sums.row("1000", "app of another day", "m")
     assert Group(DAY + 1, "1000", "app of another day", "m") in sums.take()
+
+
+def test_metrics_tell_people_apart_until_there_are_very_many_series() -> None:
+    sums = Sums(DAY, by_person=True)
+    for number in range(MOST_SERIES + 5):
+        sums.row(f"@{number % 50}", f"app {number // 50}", "m").completed += 1
+    for number in range(3 * MOST_APPS):
+        sums.row("@flood", f"app {number}", "m").completed += 1
+    sums.take()
+    assert sums.series["app 9", "@49"].completed == 1
+    assert sums.series[OTHER_APPS, ""].completed == 5 + 3 * MOST_APPS
+    assert len(sums.series) == MOST_SERIES + 1
+
+
+def test_apps_of_one_person_beyond_its_part_are_counted_under_its_name() -> None:
+    sums = Sums(DAY, by_person=True)
+    for day in range(3):
+        sums.turn(DAY + day)
+        for number in range(MOST_APPS):
+            sums.row("@flood", f"app {day} {number}", "m").completed += 1
+    sums.take()
+    assert sums.series[OTHER_APPS, "@flood"].completed == 2 * MOST_APPS
 
 
 def test_rows_that_cannot_be_written_are_bounded_and_those_of_the_oldest_day_go_first() -> None:
