@@ -2,6 +2,7 @@
 
 from argparse import ArgumentParser, Namespace
 
+from car_client.carctl.terminal.text import visible
 from car_client.client import Client
 from car_client.errors import CardError, InvalidParams
 
@@ -27,8 +28,8 @@ def add_no_arguments(parser: ArgumentParser) -> None:
 
 
 def metrics(client: Client, options: Namespace) -> None:
-    """Print the daemon's metrics as Prometheus text."""
-    print(client.metrics(), end="")
+    """Print the daemon's metrics as Prometheus text, without commands for a terminal: clients choose their labels."""
+    print(visible(client.metrics()), end="")
 
 
 def reload(client: Client, options: Namespace) -> None:

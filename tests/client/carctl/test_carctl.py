@@ -230,3 +230,9 @@ def test_without_standard_error_nothing_of_it_comes_to_standard_output(daemon: F
     assert carctl("--socket", daemon.path, "infer", "Hi", "--stats", shell="2>&-").stdout == b"Hello\n"
     done = carctl("--socket", tmp_path / "none", "infer", "Hi", shell="2>&-")
     assert (done.returncode, done.stdout) == (69, b"")
+
+
+def test_metrics_have_no_commands_for_a_terminal_that_a_client_chose(daemon: FakeDaemon) -> None:
+    daemon.answers["daemon/metrics"] = {"text": 'card_usage{app="\x1b]0;owned\x07"} 1\ncard_up 1\n'}
+    done = carctl("--socket", daemon.path, "metrics")
+    assert done.stdout.decode() == 'card_usage{app="␛]0;owned␇"} 1\ncard_up 1\n'
