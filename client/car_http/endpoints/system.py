@@ -12,7 +12,7 @@ from car_http.dialects.job import SSE
 from car_http.endpoints.context import DoorContext
 from car_http.exchange import Exchange
 from car_http.feeds import Topic, capacity_of
-from car_http.problems import Problem, problem_of
+from car_http.problems import RETRY_AFTER_MS, Problem, problem_of
 
 NO_STORE = {"cache-control": "no-store"}
 TEXT = "text/plain"
@@ -20,9 +20,18 @@ _METRICS = TEXT + "; version=0.0.4; charset=utf-8"
 
 
 async def health(door: DoorContext, exchange: Exchange, nothing: None) -> None:
-    """Answer `GET /health`: 200 while the daemon answers, else 503, as of the last second."""
+    """Answer `GET /health`: 200 while the daemon answers, else 503, as of the last second.
+
+    Everybody may ask this, so only the Unix socket's user and those with a key are told paths and what to do.
+    """
     if (error := await door.health.error()) is not None:
-        raise problem_of(error, {})
+        problem = problem_of(error, {})
+        known = exchange.head.unix or exchange.key is not None
+        raise (
+            problem
+            if known
+            else Problem(problem.status, problem.code, "no daemon answers", retry_after_ms=RETRY_AFTER_MS)
+        )
     await exchange.respond(b'{"status":"ok"}', headers=NO_STORE)
 
 
