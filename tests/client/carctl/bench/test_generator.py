@@ -35,7 +35,7 @@ async def test_arrivals_do_not_wait_for_those_before_them(daemon: FakeDaemon) ->
 
 
 async def test_time_ends_a_load(daemon: FakeDaemon) -> None:
-    found = await generate(str(daemon.path), Workload(clients=2, seconds=0.05))
+    found = await generate(str(daemon.path), Workload(clients=2, seconds=1.0))
     assert found.requests >= 2
 
 
