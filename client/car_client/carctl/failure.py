@@ -2,13 +2,15 @@
 
 from car_client.carctl.access import reach_advice
 from car_client.carctl.terminal.text import one_line
-from car_client.errors import BadSocketPath, CardError, DaemonUnavailable, RequestError
+from car_client.errors import BadSocketPath, CardError, DaemonUnavailable, RequestError, RequestTimeout
 
 USAGE = 2
 FAILED = 1
 NO_DAEMON = 69
 LATER = 75
 INTERRUPTED = 130
+# A daemon that says nothing for so long hangs. A promise for a daemon that its socket starts: it answers within this.
+ANSWER_S = 60.0
 _ADVICE = {
     "method_not_found": "the daemon may be older than this command",
     "overloaded": "try again when the daemon is less busy",
@@ -44,7 +46,7 @@ def exit_code(error: CardError) -> int:
         return exit_code(error.reason)
     if isinstance(error, BadSocketPath | WrongUse):
         return USAGE
-    if isinstance(error, DaemonUnavailable):
+    if isinstance(error, DaemonUnavailable | RequestTimeout):
         return NO_DAEMON
     return LATER if isinstance(error, RequestError) and error.retryable else FAILED
 
@@ -59,6 +61,8 @@ def explain(error: CardError) -> str:
         elif error.reason in _ADVICE:
             parts.append(_ADVICE[error.reason])
         text = "; ".join(parts)
+    elif isinstance(error, RequestTimeout):
+        text = "a daemon accepts connections and says nothing: it hangs or was stopped; `carctl doctor` looks at it"
     elif isinstance(error, DaemonUnavailable) and error.tried:
         text = f"{error}; {reach_advice(error.tried)}"
     return one_line(text)

@@ -8,7 +8,7 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, NamedTuple, NoReturn
 
-from car_client.carctl.failure import FAILED, INTERRUPTED, USAGE, Reported, exit_code, explain
+from car_client.carctl.failure import ANSWER_S, FAILED, INTERRUPTED, USAGE, Reported, exit_code, explain
 from car_client.client import Client
 from car_client.errors import CardError
 from car_protocol import __version__
@@ -16,12 +16,16 @@ from car_protocol.sockets import SYSTEM_SOCKET
 
 
 class Command(NamedTuple):
-    """A command: its line of help, and a module that is imported on use, with the names of its functions."""
+    """A command: its line of help, and a module that is imported on use, with the names of its functions.
+
+    `timeout_s` bounds the waiting for each answer; None for commands that wait for a model.
+    """
 
     summary: str
     module: str
     add_arguments: str = "add_arguments"
     run: str = "run"
+    timeout_s: float | None = None
 
     def declare(self, parser: ArgumentParser) -> None:
         """Declare its arguments."""
@@ -39,10 +43,10 @@ class Command(NamedTuple):
 COMMANDS = {
     "up": Command("start the daemon and wait until it is ready", "service.up", "add_up_arguments", "up"),
     "down": Command("finish the accepted requests, then end the daemon", "service.up", "add_down_arguments", "down"),
-    "status": Command("show what the daemon is doing now", "status"),
+    "status": Command("show what the daemon is doing now", "status", timeout_s=ANSWER_S),
     "top": Command("show the running requests, live; sort and cancel them", "top.command"),
-    "why": Command("show why prompts were read again", "why"),
-    "capacity": Command("show how many requests run at once, and why", "capacity"),
+    "why": Command("show why prompts were read again", "why", timeout_s=ANSWER_S),
+    "capacity": Command("show how many requests run at once, and why", "capacity", timeout_s=ANSWER_S),
     "infer": Command("answer a prompt", "infer"),
     "decide": Command("answer typed questions about a text by probabilities", "decide"),
     "chat": Command("talk with a model", "chat.command"),
@@ -50,19 +54,21 @@ COMMANDS = {
     "tokenize": Command("cut a text into the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),
     "models": Command("list, load, find, add and remove models", "models.command"),
     "call": Command("call any method of the protocol, in JSON", "call"),
-    "metrics": Command("print the daemon's metrics as Prometheus text", "admin", "add_no_arguments", "metrics"),
+    "metrics": Command(
+        "print the daemon's metrics as Prometheus text", "admin", "add_no_arguments", "metrics", ANSWER_S
+    ),
     "bench": Command("measure tokens per second and latencies under load", "bench.command"),
     "drain": Command("finish the accepted requests, then end the daemon", "admin", "add_drain_arguments", "drain"),
     "service": Command("install and control card as a service", "service.command"),
     "http": Command("serve OpenAI's, Anthropic's and Ollama's clients; keys, state", "http.command"),
     "adopt": Command("take over Ollama, LM Studio or llama-server: port, names, files", "adopt.command"),
     "page": Command("print a link to the page of the HTTP door, and open it", "http.page"),
-    "people": Command("give people keys of their own; their shares", "people"),
-    "usage": Command("show what requests took, by person, app, model or day", "usage"),
+    "people": Command("give people keys of their own; their shares", "people", timeout_s=ANSWER_S),
+    "usage": Command("show what requests took, by person, app, model or day", "usage", timeout_s=ANSWER_S),
     "cluster": Command("make this machine a node of a cluster; show its machines", "cluster.command"),
     "launch": Command("print or write the configuration of an application", "launch.command"),
     "doctor": Command("check this machine and the daemon, with advice", "doctor.command"),
-    "reload": Command("make the daemon read its configuration again", "admin", "add_no_arguments", "reload"),
+    "reload": Command("make the daemon read its configuration again", "admin", "add_no_arguments", "reload", ANSWER_S),
     "completion": Command("print a script that completes this command line", "completion"),
 }
 
@@ -106,8 +112,9 @@ def run(arguments: list[str]) -> int:
         options.socket = str(SYSTEM_SOCKET)
     try:
         # A person at a terminal decides about another attempt.
-        with Client(options.socket, connect_timeout=0, max_retries=0) as client:
-            COMMANDS[options.command].execute(client, options)
+        command = COMMANDS[options.command]
+        with Client(options.socket, timeout=command.timeout_s, connect_timeout=0, max_retries=0) as client:
+            command.execute(client, options)
         sys.stdout.flush()
     except Reported:
         return FAILED

@@ -1,5 +1,6 @@
 """`carctl`: exit codes, one-line errors, and what `capacity` shows."""
 
+import socket
 from importlib import import_module
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import msgspec
 import pytest
 
 from car_client.carctl.failure import explain
-from car_client.carctl.main import COMMANDS
+from car_client.carctl.main import COMMANDS, run
+from car_client.carctl.service import up
 from car_client.errors import from_object
 from car_protocol import __version__
 from car_protocol.errors import REASONS, RpcError
@@ -236,3 +238,16 @@ def test_metrics_have_no_commands_for_a_terminal_that_a_client_chose(daemon: Fak
     daemon.answers["daemon/metrics"] = {"text": 'card_usage{app="\x1b]0;owned\x07"} 1\ncard_up 1\n'}
     done = carctl("--socket", daemon.path, "metrics")
     assert done.stdout.decode() == 'card_usage{app="␛]0;owned␇"} 1\ncard_up 1\n'
+
+
+@pytest.mark.parametrize("words", [["status"], ["capacity"], ["reload"], ["up"], ["down", "--timeout-ms", "9"]])
+def test_a_daemon_that_hangs_is_said_to_hang(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(up, "ANSWER_S", 0.1)
+    monkeypatch.setitem(COMMANDS, words[0], COMMANDS[words[0]]._replace(timeout_s=0.1))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        assert run(["--socket", str(tmp_path / "s"), *words]) == 69
+    assert "it hangs or was stopped; `carctl doctor`" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from car_client.carctl.access import is_denied
+from car_client.carctl.failure import ANSWER_S
 from car_client.carctl.models.command import load_with_bar
 from car_client.carctl.models.suggestions import GUIDE, HINT
 from car_client.carctl.service.command import manager_of
@@ -18,9 +19,8 @@ from car_client.carctl.service.steps import ServiceError, Steps
 from car_client.carctl.terminal.text import one_line
 from car_client.client import Client
 from car_client.errors import CardError, DaemonUnavailable
+from car_client.results import Status
 
-# A socket that a service manager holds accepts at once, and the answer comes with the daemon.
-_START_S = 60.0
 _ATTEMPT_S = 0.5
 _END_S = 60.0
 _LAST_WORD_S = 5.0
@@ -43,7 +43,7 @@ def add_down_arguments(parser: ArgumentParser) -> None:
 
 def up(client: Client, options: Namespace) -> None:
     """Start the daemon unless it runs, wait until its default model is ready, and print one line."""
-    running = _answers(client)
+    running = _found(options) is not None
     log: Path | None = None
     ended: Callable[[float], bool] = _never
     if running and options.model is not None:
@@ -70,26 +70,27 @@ def down(client: Client, options: Namespace) -> None:
     """Drain and end the daemon, and its service until the next login; does nothing if none runs."""
     manager = manager_of(Steps(), system=options.system)
     managed = _is_managed(options) and manager.installed
-    if not _answers(client):
+    found = _found(options)
+    if found is None:
         print("card is down already")
         return
-    pid = client.status().pid
     drained = client.drain(options.timeout_ms)
     if managed:
         manager.stop()
-    if not wait_for_end(pid, _END_S):
-        raise ServiceError(f"process {pid} did not end within {_END_S:.0f} s")
+    if not wait_for_end(found.pid, _END_S):
+        raise ServiceError(f"process {found.pid} did not end within {_END_S:.0f} s")
     print(f"card is down: {drained.completed} completed, {drained.refused} refused")
 
 
-def _answers(client: Client) -> bool:
-    try:
-        client.connect()
-    except DaemonUnavailable as error:
-        if error.tried and all(map(is_denied, error.tried)):
-            raise  # a daemon may well run there
-        return False
-    return True
+def _found(options: Namespace) -> Status | None:
+    """Return the daemon's status; None if none runs. Raises RequestTimeout if it hangs."""
+    with Client(options.socket, timeout=ANSWER_S, connect_timeout=0, max_retries=0) as client:
+        try:
+            return client.status()
+        except DaemonUnavailable as error:
+            if error.tried and all(map(is_denied, error.tried)):
+                raise  # a daemon may well run there
+            return None
 
 
 def _is_managed(options: Namespace) -> bool:
@@ -157,7 +158,7 @@ def _spawned(options: Namespace, log: Path) -> "subprocess.Popen[bytes]":
 
 def _until_answering(client: Client, ended: Callable[[float], bool]) -> None:
     """Return once the daemon answers; raises ServiceError when its process ended first."""
-    for _ in range(int(_START_S / _ATTEMPT_S)):
+    for _ in range(int(ANSWER_S / _ATTEMPT_S)):
         try:
             client.connect()
         except DaemonUnavailable:
@@ -165,7 +166,7 @@ def _until_answering(client: Client, ended: Callable[[float], bool]) -> None:
                 raise ServiceError("card ended at its start") from None
         else:
             return
-    raise ServiceError(f"card does not answer after {_START_S:.0f} s")
+    raise ServiceError(f"card does not answer after {ANSWER_S:.0f} s")
 
 
 def _until_ready(client: Client) -> None:
