@@ -22,7 +22,7 @@ _METRICS = TEXT + "; version=0.0.4; charset=utf-8"
 async def health(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /health`: 200 while the daemon answers, else 503, as of the last second.
 
-    Everybody may ask this, so only the Unix socket's user and those with a key are told paths and what to do.
+    Everybody may ask. Paths and advice are for a request by the Unix socket or with a key alone.
     """
     if (error := await door.health.error()) is not None:
         problem = problem_of(error, {})

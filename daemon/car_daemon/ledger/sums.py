@@ -12,7 +12,7 @@ MOST_APPS = 100
 OTHER_APPS = "..."
 # Rows in memory while the file cannot be written: as many as the file has room for, a tenth of its bytes each.
 MOST_ROWS = 65_536
-# Series of metrics: an identity has at most MOST_APPS new ones, so none fills more than a tenth.
+# Series of metrics. Each identity adds at most MOST_APPS series and one for its other apps: a tenth of all.
 MOST_SERIES = 10 * MOST_APPS
 
 _NAMES = Amounts.__struct_fields__

@@ -21,7 +21,7 @@ class QueuedJob:
     job: Job | None  # None once it is forgotten, which the intake thread notes: its text is freed before its turn
     size: int
     owner: int
-    steps: Steps | None = None  # those that are left once it was begun
+    steps: Steps | None = None  # the steps that are left, if the job was begun
 
 
 class Jobs(Inbox[QueuedJob]):

@@ -16,7 +16,7 @@ from car_engine.batching.sequences import Phase, Sequence
 class Way(NamedTuple):
     """A way to start a prompt: the idle sequence to take, how many cells are reused, and their source."""
 
-    # To compute the prompt; added are the seconds that later requests lose, and by which decodes become longer.
+    # The sum of what computing the prompt takes, of what later requests lose, and of what decodes take longer.
     seconds: float
     sequence: Sequence
     tokens: int = 0
