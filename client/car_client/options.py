@@ -147,8 +147,8 @@ class InferOptions(TypedDict, total=False):
     client: str
     """A label of up to 64 bytes, for fairness, usage and status; the process if absent."""
     tenant: str
-    """The caller that the process sends this for, a name of up to 64 bytes: a share within the process; requests
-    without a name are of one tenant. Default ''.
+    """Whom the process sends this for, a name of up to 64 bytes: a share within the process; requests without a name
+    are of one tenant. Default ''.
     """
     person: str
     """The person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other processes and unknown
@@ -196,8 +196,8 @@ class DecideOptions(TypedDict, total=False):
     client: str
     """A label of up to 64 bytes, for fairness, usage and status; the process if absent."""
     tenant: str
-    """The caller that the process sends this for, a name of up to 64 bytes: a share within the process; requests
-    without a name are of one tenant. Default ''.
+    """Whom the process sends this for, a name of up to 64 bytes: a share within the process; requests without a name
+    are of one tenant. Default ''.
     """
     person: str
     """The person of `[people]` for whom a delegate sends it: a user of its own; 1009 for other processes and unknown

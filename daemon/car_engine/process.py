@@ -199,7 +199,7 @@ class EngineProcess:
                 case Prepare() | PrepareDecision() | PrepareTexts() | Tokenize() | Detokenize():
                     if isinstance(message, Prepare | PrepareDecision):
                         self._commands.announce(message.key)
-                    self._jobs.put(QueuedJob(message, len(body), message.owner))
+                    self._jobs.put(QueuedJob(message, len(body), (message.owner, *message.names)))
                 case Forget():
                     self._jobs.forget(message.key)
                     self._commands.put(message)

@@ -30,9 +30,9 @@ def check_exact(name: str, value: object) -> None:
             raise ValueError(f"`{name}`: a number has more than 64 bits: write it as a text")
 
 
-def check_depth(name: str, value: object) -> None:
-    """Raise ValueError naming the member if arrays and objects nest too deeply or have too many values."""
-    for _ in _walk(name, [value]):
+def check_depth(name: str, *values: object) -> None:
+    """Raise ValueError naming the member if its values nest too deeply, or are too many."""
+    for _ in _walk(name, values):
         pass
 
 

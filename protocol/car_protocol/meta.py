@@ -19,8 +19,8 @@ MAX_LABEL_BYTES = 64
 Tenant = Annotated[
     str,
     note(
-        f"the caller that the process sends this for, a name of up to {MAX_LABEL_BYTES} bytes: a share within the "
-        "process; requests without a name are of one tenant"
+        f"whom the process sends this for, a name of up to {MAX_LABEL_BYTES} bytes: a share within the process; "
+        "requests without a name are of one tenant"
     ),
 ]
 

@@ -23,9 +23,12 @@ class TokenizeParams(Params, frozen=True, kw_only=True):
     template_args: Annotated[dict[str, Any], note("as in `infer`")] = field(default_factory=dict)
     reasoning: Annotated[ReasoningMode | UnsetType, note("as in `infer`")] = UNSET
     continue_last: Annotated[bool, note("as in `infer`")] = False
-    count_only: Annotated[bool, note("leave `tokens` out of the result")] = False
+    count_only: Annotated[bool, note("leave `tokens` out")] = False
+    client: Label = None
+    tenant: Tenant = ""
 
     def __post_init__(self) -> None:
+        check_origin(self.client, self.tenant)
         if (self.text is None) == (self.messages is None):
             at_fault = "text" if self.text is None else "messages"
             raise ValueError(f"`{at_fault}`: give exactly one of text, messages")
@@ -55,7 +58,12 @@ class DetokenizeParams(Params, frozen=True, kw_only=True):
 
     tokens: Annotated[list[TokenId], Meta(max_length=1_000_000)]
     model: str | None = None
-    special: Annotated[bool, note("control tokens are written out too")] = False
+    special: Annotated[bool, note("write control tokens too")] = False
+    client: Label = None
+    tenant: Tenant = ""
+
+    def __post_init__(self) -> None:
+        check_origin(self.client, self.tenant)
 
 
 class Text(Struct, frozen=True):

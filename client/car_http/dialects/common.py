@@ -184,16 +184,12 @@ def caller_params(caller: Caller, *, user: str | None, session: str | None, stre
     return params | origin_params(caller, user)
 
 
-def person_of(key: Key | None) -> dict[str, Any]:
-    """Return the member that says whose a key is, which every method has; empty unless it is a person's."""
-    return given(person=None if key is None else key.person)
-
-
 def origin_params(caller: Caller, user: str | None = None) -> dict[str, Any]:
     """Return the members that every request has: label, trace, its key's person, else the key's name as its tenant."""
     key = caller.key
-    params = person_of(key) or given(tenant=None if key is None else key.name)
-    params |= given(client=_label(caller, user))
+    params = given(client=_label(caller, user))
+    if key is not None:
+        params |= given(person=key.person) or given(tenant=key.name)
     if trace := caller.header(TRACEPARENT):
         params["_meta"] = {TRACEPARENT: trace}
     return params

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from car_client.results import Capacity, ModelDetails
 from car_http.dialects import llama_completion, llama_models, openai_completions
-from car_http.dialects.common import Caller, given, origin_params, packed, person_of
+from car_http.dialects.common import Caller, given, origin_params, packed
 from car_http.dialects.job import Job
 from car_http.dialects.llama_completion import LlamaCompletionRequest
 from car_http.dialects.openai_chat import ChatRequest
@@ -160,11 +160,11 @@ def _counted(job: Job) -> dict[str, Any]:
 
 async def _tokens(door: DoorContext, exchange: Exchange, params: dict[str, Any]) -> Tokens:
     await fit_to_model(door, params)
-    params |= person_of(exchange.key)
+    params |= origin_params(caller_of(exchange))
     return await exchange.while_connected(door.pool.result_as(Tokens, "tokenize", params))
 
 
 async def _text(door: DoorContext, exchange: Exchange, params: dict[str, Any]) -> str:
     await fit_to_model(door, params)
-    params |= person_of(exchange.key)
+    params |= origin_params(caller_of(exchange))
     return (await exchange.while_connected(door.pool.result_as(Text, "detokenize", params))).text

@@ -6,7 +6,6 @@ from msgspec import Raw
 
 from car_client.errors import CardError
 from car_http.dialects import sse
-from car_http.dialects.common import person_of
 from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
 from car_http.endpoints.context import DoorContext
@@ -37,7 +36,7 @@ async def health(door: DoorContext, exchange: Exchange, nothing: None) -> None:
 
 async def metrics(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /metrics` with the door's own figures; refuse a person, because they count everybody's requests."""
-    if person_of(exchange.key):
+    if exchange.key is not None and exchange.key.person is not None:
         raise Problem(403, "not_permitted", "the figures are of all: use a key that `carctl http key NAME` makes")
     await exchange.respond(door.metrics.text(door.pool.in_flight).encode(), kind=_METRICS)
 

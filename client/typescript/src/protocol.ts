@@ -84,7 +84,7 @@ export interface Limits {
   max_depth?: number;
   /** values in each of these, in the parameters of all tools together Default 100000. */
   max_values?: number;
-  /** objects, their members, and arrays of a frame Default 200000. */
+  /** objects, members, arrays of a frame, and of its calls' arguments Default 200000. */
   max_members?: number;
   /** an id Default 128. */
   max_id_bytes?: number;
@@ -283,8 +283,8 @@ export interface InferParams {
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
-   * process; requests without a name are of one tenant Default "".
+   * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
+   * without a name are of one tenant Default "".
    */
   tenant?: string;
   /** the caller's own; only `traceparent` is read */
@@ -575,8 +575,8 @@ export interface EmbedParams {
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
-   * process; requests without a name are of one tenant Default "".
+   * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
+   * without a name are of one tenant Default "".
    */
   tenant?: string;
 }
@@ -607,8 +607,8 @@ export interface RerankParams {
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
-   * process; requests without a name are of one tenant Default "".
+   * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
+   * without a name are of one tenant Default "".
    */
   tenant?: string;
 }
@@ -680,8 +680,8 @@ export interface DecideParams {
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
-   * the caller that the process sends this for, a name of up to 64 bytes: a share within the
-   * process; requests without a name are of one tenant Default "".
+   * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
+   * without a name are of one tenant Default "".
    */
   tenant?: string;
 }
@@ -843,8 +843,15 @@ export interface TokenizeParams {
   reasoning?: "auto" | "keep" | "off" | "on";
   /** as in `infer` Default false. */
   continue_last?: boolean;
-  /** leave `tokens` out of the result Default false. */
+  /** leave `tokens` out Default false. */
   count_only?: boolean;
+  /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
+  client?: string | null;
+  /**
+   * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
+   * without a name are of one tenant Default "".
+   */
+  tenant?: string;
 }
 
 /** Token ids in order, and their number. */
@@ -865,8 +872,15 @@ export interface DetokenizeParams {
   person?: string | null;
   tokens: number[];
   model?: string | null;
-  /** control tokens are written out too Default false. */
+  /** write control tokens too Default false. */
   special?: boolean;
+  /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
+  client?: string | null;
+  /**
+   * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
+   * without a name are of one tenant Default "".
+   */
+  tenant?: string;
 }
 
 /** Text; bytes that are not UTF-8 become U+FFFD. */

@@ -120,6 +120,11 @@ def chat_of(params: PromptParams | TokenizeParams) -> Chat | None:
     )
 
 
+# A process of an owner, a tenant of the process and a label of the tenant: they take turns.
+Names = tuple[str, str, str]
+NAMELESS: Names = ("", "", "")
+
+
 class Prepare(Struct, frozen=True, tag=True):
     """Turn a prompt into tokens, compile its grammar and check that all of it fits the model.
 
@@ -130,6 +135,7 @@ class Prepare(Struct, frozen=True, tag=True):
     owner: int
     params: PromptParams
     namespace: str | None = None  # as in Run
+    names: Names = NAMELESS
 
     @property
     def chat(self) -> Chat | None:
@@ -145,6 +151,7 @@ class PrepareDecision(Struct, frozen=True, tag=True):
     params: DecisionPrompt
     namespace: str | None
     temperatures: dict[str, float] = {}
+    names: Names = NAMELESS
 
 
 class PrepareTexts(Struct, frozen=True, tag=True):
@@ -155,6 +162,7 @@ class PrepareTexts(Struct, frozen=True, tag=True):
     query: str | None
     owner: int = 0  # as in Prepare
     truncate: bool = False  # texts to embed that are too long
+    names: Names = NAMELESS
 
 
 class ImageSlot(Struct, frozen=True, array_like=True):
@@ -313,6 +321,7 @@ class Tokenize(Struct, frozen=True, tag=True):
     chat: Chat | None = None
     count_only: bool = False
     owner: int = 0  # as in Prepare
+    names: Names = NAMELESS
 
 
 class Detokenize(Struct, frozen=True, tag=True):
@@ -322,6 +331,7 @@ class Detokenize(Struct, frozen=True, tag=True):
     tokens: list[int]
     special: bool
     owner: int = 0  # as in Prepare
+    names: Names = NAMELESS
 
 
 class Quit(Struct, frozen=True, tag=True):

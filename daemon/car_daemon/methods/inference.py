@@ -66,13 +66,15 @@ class InferenceMethods:
         """Submit a text or a conversation to cut into tokens."""
         entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
         params = with_defaults(params, entry.configured.defaults)
-        key = tokenization.tokenize(entry.name, params, call, owner=connection.identity.number, size=call.size)
+        origin = _origin(connection, call, params.client, params.tenant)
+        key = tokenization.tokenize(entry.name, params, origin, call, size=call.size)
         call.work = CallWork(lambda reason: tokenization.cancel(key, reason))
 
     def detokenize(self, connection: Connection, call: RpcCall, params: DetokenizeParams) -> None:
         """Submit tokens to write out as text."""
         entry, tokenization = self._pool.servable(params.model), self._inference.tokenization
-        key = tokenization.detokenize(entry.name, params, call, owner=connection.identity.number, size=call.size)
+        origin = _origin(connection, call, params.client, params.tenant)
+        key = tokenization.detokenize(entry.name, params, origin, call, size=call.size)
         call.work = CallWork(lambda reason: tokenization.cancel(key, reason))
 
     def why(self, connection: Connection, _call: RpcCall, params: WhyParams) -> Why:

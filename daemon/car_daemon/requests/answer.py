@@ -54,6 +54,11 @@ class CallOrigin(Struct, frozen=True):
     tenant: str = ""
     background: bool = False
 
+    @property
+    def names(self) -> frames.Names:
+        """Its process, tenant and label, by which the jobs of a user take turns."""
+        return str(self.pid), self.tenant, self.client or ""
+
 
 class Siblings(Struct, eq=False):
     """The requests for the answers to one prompt, one in most cases.

@@ -96,8 +96,8 @@ class DecisionAnswer:
 
     def as_prepare(self) -> frames.PrepareDecision:
         """Return the frame that prepares the questions."""
-        key, owner = self.request.key, self.origin.identity.number
-        return frames.PrepareDecision(key, owner, self._params.prompt, self._namespace, self._temperatures)
+        key, owner, names = self.request.key, self.request.spec.client[0], self.origin.names
+        return frames.PrepareDecision(key, owner, self._params.prompt, self._namespace, self._temperatures, names)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form; return its figures: the tails of the questions take turns in the same cells."""

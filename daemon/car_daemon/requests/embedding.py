@@ -40,10 +40,10 @@ class EmbeddingAnswer:
 
     def as_prepare(self) -> frames.PrepareTexts:
         """Return the frame that cuts the texts into tokens."""
-        params, owner = self._params, self.origin.identity.number
+        params, owner, names = self._params, self.request.spec.client[0], self.origin.names
         if isinstance(params, EmbedParams):
-            return frames.PrepareTexts(self.request.key, params.input, None, owner, params.truncate)
-        return frames.PrepareTexts(self.request.key, params.documents, params.query, owner)
+            return frames.PrepareTexts(self.request.key, params.input, None, owner, params.truncate, names)
+        return frames.PrepareTexts(self.request.key, params.documents, params.query, owner, names=names)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form; embeddings use no cached cells, however they are `routed`."""

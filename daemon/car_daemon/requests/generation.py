@@ -153,7 +153,8 @@ class GenerationAnswer:
     def as_prepare(self) -> frames.Prepare:
         """Return the frame that prepares the prompt."""
         prompt = part_of(self._params, PromptParams, self._seed)
-        return frames.Prepare(self.request.key, self.origin.identity.number, prompt, self._namespace)
+        owner, names = self.request.spec.client[0], self.origin.names
+        return frames.Prepare(self.request.key, owner, prompt, self._namespace, names)
 
     def prepared(self, message: frames.Prepared, *, routed: bool) -> Prompt:
         """Keep the prepared form, which may be that of another answer to the prompt; return its figures."""

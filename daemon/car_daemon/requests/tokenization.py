@@ -10,7 +10,7 @@ from car_base.host.event_log import log
 from car_base.ipc import frames
 from car_base.ipc.codec import tokens_of
 from car_daemon.engines.link import Engine
-from car_daemon.requests.answer import Responder
+from car_daemon.requests.answer import CallOrigin, Responder
 from car_daemon.scheduler.admission import QUARANTINED
 from car_protocol.errors import RpcError
 from car_protocol.limits import QUEUE_MAX_BYTES
@@ -22,7 +22,6 @@ class TokenizationJob(Struct):
 
     model: str
     message: frames.Tokenize | frames.Detokenize
-    owner: int  # the number of its identity
     size: int  # bytes
     responder: Responder | None  # None once it was answered
     engine: int | None = None  # None while no engine of the model is up
@@ -76,10 +75,10 @@ class JobTable:
         """Open a job; raises RpcError `limit`."""
         most = self._max_bytes()
         # A user without open jobs may open one, whatever others have open.
-        if self._by_user[job.owner] and self._bytes + job.size > most:
+        if self._by_user[job.message.owner] and self._bytes + job.size > most:
             raise RpcError("limit", limit="queue_max_bytes", value=most)
         self._bytes += job.size
-        self._by_user[job.owner] += job.size
+        self._by_user[job.message.owner] += job.size
         self._open[job.message.key] = self._models.setdefault(job.model, {})[job.message.key] = job
 
     def close(self, key: int) -> TokenizationJob | None:
@@ -87,9 +86,9 @@ class JobTable:
         job = self._open.pop(key, None)
         if job is not None:
             self._bytes -= job.size
-            self._by_user[job.owner] -= job.size
-            if not self._by_user[job.owner]:
-                del self._by_user[job.owner]
+            self._by_user[job.message.owner] -= job.size
+            if not self._by_user[job.message.owner]:
+                del self._by_user[job.message.owner]
             same_model = self._models[job.model]
             del same_model[key]
             if not same_model:
@@ -159,21 +158,29 @@ class Tokenization:
         self.engines = JobEngines()
 
     def tokenize(
-        self, model: str, params: TokenizeParams, responder: Responder, *, owner: int = 0, size: int = 0
+        self, model: str, params: TokenizeParams, origin: CallOrigin, responder: Responder, *, size: int = 0
     ) -> int:
         """Tokenize a text or a conversation; return the key that cancels it. Raises RpcError `draining` or `limit`."""
         key = next(self._keys)
         message = frames.Tokenize(
-            key, params.text, params.add_special, params.parse_special, frames.chat_of(params), params.count_only, owner
+            key,
+            params.text,
+            params.add_special,
+            params.parse_special,
+            frames.chat_of(params),
+            params.count_only,
+            origin.identity.number,
+            origin.names,
         )
-        return self._submit(TokenizationJob(model, message, owner, size, responder))
+        return self._submit(TokenizationJob(model, message, size, responder))
 
     def detokenize(
-        self, model: str, params: DetokenizeParams, responder: Responder, *, owner: int = 0, size: int = 0
+        self, model: str, params: DetokenizeParams, origin: CallOrigin, responder: Responder, *, size: int = 0
     ) -> int:
         """Write tokens out as text; return the key that cancels it. Raises RpcError `draining` or `limit`."""
-        message = frames.Detokenize(next(self._keys), params.tokens, params.special, owner)
-        return self._submit(TokenizationJob(model, message, owner, size, responder))
+        owner, names = origin.identity.number, origin.names
+        message = frames.Detokenize(next(self._keys), params.tokens, params.special, owner, names)
+        return self._submit(TokenizationJob(model, message, size, responder))
 
     def cancel(self, key: int, reason: str = "cancelled") -> None:
         """Answer a call with an error; it counts until its engine is done with it. Unknown keys are ignored."""

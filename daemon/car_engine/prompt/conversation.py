@@ -13,8 +13,13 @@ from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.image_prompt import Counts, take_images
 from car_engine.prompt.template import ChatTemplate, Rendered
 from car_protocol.conversation import AudioPart, ImagePart
+from car_protocol.envelope import require_few_members
+from car_protocol.errors import RpcError
+from car_protocol.limits import MAX_MEMBERS
 
 _THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
+_MANY = f"the arguments of its calls have more than {MAX_MEMBERS:,} objects, members and arrays: send fewer calls"
+_NOT_JSON = "the arguments of a call are not JSON"
 _UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
 
 
@@ -62,6 +67,7 @@ class Conversations:
         # The texts that every template shows.
         texts = [message.text for message in chat.messages] + [tool.function.description for tool in chat.tools]
         self.limit.check_bytes(sum(len(text.encode()) for text in texts), max_tokens)
+        _check_arguments(chat)
         if any(message.media for message in chat.messages):
             rendered, images = self._with_images(chat, template, max_tokens)
         else:
@@ -86,6 +92,19 @@ class Conversations:
         places = zip(rendered.starts, map(len, prompt.placeholders), prompt.files, prompt.audio, strict=True)
         images = [ImageSlot(*place) for place in places]
         return rendered, sorted(images, key=lambda image: image.start)
+
+
+def _check_arguments(chat: Chat) -> None:
+    """Refuse calls whose arguments have more values than a frame may have: decoding millions takes seconds."""
+    calls = [call for message in chat.messages for call in message.tool_calls or ()]
+    text = ",".join(call.function.arguments for call in calls)
+    if len(text) <= MAX_MEMBERS:
+        return
+    try:
+        require_few_members(f"[{text}]".encode())
+    except RpcError as error:
+        why = _MANY if error.reason == "limit" else _NOT_JSON
+        raise Refusal("invalid_params", param="messages", why=why) from error
 
 
 def _lacks(ability: str, why: str | None) -> Refusal:

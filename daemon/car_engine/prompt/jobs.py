@@ -1,26 +1,32 @@
 """The tokenizer thread's inbox and the order of its jobs; a job that is forgotten while it waits is not done."""
 
 from collections import deque
-from collections.abc import Generator
-from dataclasses import dataclass, field
+from collections.abc import Generator, Hashable
+from dataclasses import dataclass
 from threading import Lock
 
 from car_base.ipc.frames import Detokenize, FromEngine, Prepare, PrepareDecision, PrepareTexts, Tokenize
 from car_base.ipc.inbox import Inbox
+from car_protocol.limits import MAX_CONNECTIONS
 
 Steps = Generator[None, None, FromEngine]  # the work of a long job in steps, and its answer
 Job = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize
 # Within this time of each other, users take turns by the length of their jobs.
 _BOUND_S = 0.25
+# As many users, or names of one, as there may be connections: who is forgotten has only the lead of its last job less.
+_MOST_AWAY = MAX_CONNECTIONS
+Name = Hashable
+# A user, and below it its process, tenant and label.
+Path = tuple[Name, ...]
 
 
 @dataclass(slots=True)
 class QueuedJob:
-    """A job, the bytes of the frame in which it came, and the uid of its user."""
+    """A job, the bytes of the frame in which it came, and whose it is."""
 
     job: Job | None  # None once it is forgotten, which the intake thread notes: its text is freed before its turn
     size: int
-    owner: int
+    path: Path
     steps: Steps | None = None  # the steps that are left, if the job was begun
 
 
@@ -55,13 +61,39 @@ class Jobs(Inbox[QueuedJob]):
                 del self._open[queued.job.key]
 
 
-@dataclass(slots=True)
-class _User:
-    """The seconds that a user's jobs took, and its jobs that wait, in the order of their arrival."""
+class JobAccount:
+    """A user, process, tenant or label: the seconds of its jobs, and what waits: its children, or at a label jobs."""
 
-    time: float
-    longest: float = 0.0  # seconds of its longest job, halved with each later one
-    jobs: deque[QueuedJob] = field(default_factory=deque)
+    __slots__ = ("away", "clock", "jobs", "longest", "time", "waiting")
+
+    def __init__(self, time: float = 0.0) -> None:
+        self.time = time
+        self.longest = 0.0  # seconds of its longest job, halved with each later job
+        self.clock = 0.0  # the time of the child that was served last
+        self.waiting: dict[Name, JobAccount] = {}  # children with jobs
+        self.away: dict[Name, JobAccount] = {}  # children without jobs, the child that left last at the end
+        self.jobs: deque[QueuedJob] = deque()
+
+    def joined(self, name: Name) -> "JobAccount":
+        """Return a child that has jobs from now on."""
+        child = self.waiting.get(name)
+        if child is None:
+            child = self.waiting[name] = self.away.pop(name) if name in self.away else JobAccount()
+            child.time = max(child.time, self.clock)
+        return child
+
+    def next(self) -> Name:
+        """Return the child whose turn it is."""
+        self.clock = min(child.time for child in self.waiting.values())
+        near = ((child.longest, name) for name, child in self.waiting.items() if child.time <= self.clock + _BOUND_S)
+        return min(near, key=lambda each: each[0])[1]
+
+    def leave(self, name: Name) -> None:
+        """Note that a child has no more jobs: it forgets its children, and of many children the first is forgotten."""
+        self.away[name] = child = self.waiting.pop(name)
+        child.away.clear()
+        if len(self.away) > _MOST_AWAY:
+            del self.away[next(iter(self.away))]
 
 
 class Turns:
@@ -69,43 +101,50 @@ class Turns:
 
     Of users whose times differ little, the user of short jobs goes first: a job that runs cannot be interrupted, so a
     short job waits for the one that runs, and not for all long jobs. A user who comes back has the time of the user
-    that was served last at least: it saves no turns while it is away.
+    that was served last at least: it saves no turns while it is away. The processes of a user take turns in the same
+    way, so do the tenants of a process, and the labels of a tenant.
     """
 
     def __init__(self) -> None:
-        self._users: dict[int, _User] = {}  # by uid
-        self._waiting: dict[int, _User] = {}  # those with jobs
-        self._clock = 0.0  # the time of the user that was served last
+        self._root = JobAccount()
 
     def __repr__(self) -> str:
-        return f"<Turns of {len(self._waiting)} users, {self._clock:g} s>"
+        return f"<Turns of {len(self._root.waiting)} users, {self._root.clock:g} s>"
 
     @property
     def empty(self) -> bool:
         """No job waits."""
-        return not self._waiting
+        return not self._root.waiting
 
     def add(self, queued: QueuedJob) -> None:
         """Queue a job."""
-        user = self._users.setdefault(queued.owner, _User(self._clock))
-        if not user.jobs:
-            user.time = max(user.time, self._clock)
-            self._waiting[queued.owner] = user
-        user.jobs.append(queued)
+        account = self._root
+        for name in queued.path:
+            account = account.joined(name)
+        account.jobs.append(queued)
 
     def take(self) -> QueuedJob:
         """Return and remove the job whose turn it is."""
-        self._clock = min(user.time for user in self._waiting.values())
-        near = ((user.longest, uid) for uid, user in self._waiting.items() if user.time <= self._clock + _BOUND_S)
-        _, uid = min(near, key=lambda each: each[0])
-        user = self._waiting[uid]
-        queued = user.jobs.popleft()
-        if not user.jobs:
-            del self._waiting[uid]
+        account, chain = self._root, list[tuple[JobAccount, Name]]()
+        while account.waiting:
+            name = account.next()
+            chain.append((account, name))
+            account = account.waiting[name]
+        queued = account.jobs.popleft()
+        for parent, name in reversed(chain):
+            if account.jobs or account.waiting:
+                break
+            parent.leave(name)
+            account = parent
         return queued
 
-    def charge(self, uid: int, seconds: float) -> None:
-        """Count the time of a user's job."""
-        user = self._users[uid]
-        user.time += seconds
-        user.longest = max(seconds, user.longest / 2)
+    def charge(self, path: Path, seconds: float) -> None:
+        """Count the time of the job that was taken last, or again since then queued."""
+        account = self._root
+        for name in path:
+            child = account.waiting.get(name) or account.away.get(name)
+            if child is None:
+                break
+            account = child
+            account.time += seconds
+            account.longest = max(seconds, account.longest / 2)

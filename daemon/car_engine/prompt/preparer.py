@@ -58,9 +58,9 @@ def _digest(part: object) -> bytes:
 
 
 class TokenizerThread:
-    """Answers jobs in turn by user, each user's in the order of their arrival; forgotten jobs are skipped.
+    """Answers jobs in turn by user and by its names, each name's in the order of arrival; forgotten jobs are skipped.
 
-    A job in steps works for a turn, then goes behind the other jobs of its user.
+    A job in steps works for a turn, then goes behind the other jobs of its label.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class TokenizerThread:
         else:
             self._hand_on(answer, job, queued)
             self._inbox.done(queued)
-        self.turns.charge(queued.owner, self._clock() - begun)
+        self.turns.charge(queued.path, self._clock() - begun)
 
     def _receive(self, *, wait: bool) -> None:
         for queued in self._inbox.receive(wait=wait):

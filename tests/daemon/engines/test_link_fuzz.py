@@ -141,7 +141,7 @@ async def serve(seed: int) -> tuple[list[int], str | None]:
         )
     ]
     keys += [
-        inference.tokenization.tokenize("m", TokenizeParams(text="a"), cast(Responder, client))
+        inference.tokenization.tokenize("m", TokenizeParams(text="a"), origin, cast(Responder, client))
         for client in clients[-2:]
     ]
     ours, theirs = socket.socketpair()

@@ -1,5 +1,6 @@
 """The order of the tokenizer thread's jobs: users take turns, and short jobs do not wait for all long ones."""
 
+import gc
 from collections import Counter
 
 from hypothesis import given
@@ -9,21 +10,23 @@ from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import FromEngine, TokenIds, Tokenize
 from car_engine.batching.reuse.expected import Expected
 from car_engine.prompt.job_progress import JobProgress
-from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Turns
+from car_engine.prompt.jobs import Job, JobAccount, Jobs, QueuedJob, Turns
 from car_engine.prompt.preparer import TokenizerThread
+from car_protocol.limits import MAX_CONNECTIONS
 
 HONEST, FIRST, SECOND = 1, 2, 3
 LONG_S, SHORT_S = 5.0, 0.001
 
 
-def queued(key: int, uid: int, text: str = "") -> QueuedJob:
-    return QueuedJob(Tokenize(key, text, False, False, owner=uid), 9, uid)
+def queued(key: int, uid: int, text: str = "", names: tuple[str, ...] = ()) -> QueuedJob:
+    return QueuedJob(Tokenize(key, text, False, False, owner=uid), 9, (uid, *names))
 
 
 def take(turns: Turns, seconds: dict[int, float]) -> int:
     """Do the job whose turn it is; return its user."""
-    uid = turns.take().owner
-    turns.charge(uid, seconds[uid])
+    path = turns.take().path
+    uid = int(str(path[0]))
+    turns.charge(path, seconds[uid])
     return uid
 
 
@@ -84,9 +87,9 @@ def test_every_job_has_its_turn_once_in_the_order_of_its_user(jobs: list[tuple[i
     while not turns.empty:
         order.append(turns.take())
         assert order[-1].job is not None
-        turns.charge(order[-1].owner, jobs[order[-1].job.key][1])
-    by_user = {uid: [each.job.key for each in order if each.job and each.owner == uid] for uid in range(5)}
-    assert Counter(each.owner for each in order) == Counter(uid for uid, _ in jobs)
+        turns.charge(order[-1].path, jobs[order[-1].job.key][1])
+    by_user = {uid: [each.job.key for each in order if each.job and each.path == (uid,)] for uid in range(5)}
+    assert Counter(each.path for each in order) == Counter((uid,) for uid, _ in jobs)
     assert by_user == {uid: [key for key, job in enumerate(jobs) if job[0] == uid] for uid in range(5)}
 
 
@@ -112,3 +115,37 @@ def test_the_text_of_a_forgotten_job_is_freed_while_it_waits() -> None:
     jobs.put(job)
     jobs.forget(1)
     assert job.job is None
+
+
+def test_a_tenant_waits_for_one_job_of_another_and_not_for_all_of_them() -> None:
+    turns = Turns()
+    for key in range(20):
+        turns.add(queued(key, 1, names=("9", "a", f"label {key}")))
+    turns.charge(turns.take().path, LONG_S)
+    turns.add(queued(99, 1, names=("9", "b", "")))
+    assert turns.take().path == (1, "9", "b", "")
+
+
+@given(st.lists(st.tuples(*[st.sampled_from("ab")] * 3), min_size=1, max_size=60), st.floats(0.3, 5))
+def test_names_of_a_level_with_jobs_get_equal_time(names: list[tuple[str, str, str]], seconds: float) -> None:
+    turns, left = Turns(), Counter[str]()
+    for key, each in enumerate(names):
+        turns.add(queued(key, 1, names=each))
+        left[each[0]] += 1
+    served = Counter[str]()
+    while len(+left) > 1:
+        path = turns.take().path
+        turns.charge(path, seconds)
+        process = str(path[1])
+        left[process] -= 1
+        served[process] += 1
+        assert abs(served["a"] - served["b"]) <= 1
+
+
+def test_names_without_end_leave_a_bounded_memory() -> None:
+    turns = Turns()
+    for key in range(3 * MAX_CONNECTIONS):
+        turns.add(queued(key, key, names=(str(key), "", "")))
+        turns.charge(turns.take().path, SHORT_S)
+    gc.collect()
+    assert sum(isinstance(each, JobAccount) for each in gc.get_objects()) < 1.1 * MAX_CONNECTIONS

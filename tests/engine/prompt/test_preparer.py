@@ -326,7 +326,7 @@ def no_command(command: object) -> None:
 
 
 def tokenize(key: int, text: str) -> QueuedJob:
-    return QueuedJob(Tokenize(key, text, False, False), 9, 0)
+    return QueuedJob(Tokenize(key, text, False, False), 9, (0,))
 
 
 def answers_to(jobs: Jobs) -> list[FromEngine]:
@@ -343,7 +343,7 @@ def answers_to(jobs: Jobs) -> list[FromEngine]:
 def test_jobs_are_answered_in_order() -> None:
     jobs = Jobs()
     jobs.put(tokenize(1, "a"))
-    jobs.put(QueuedJob(Detokenize(2, [98], special=False), 9, 0))
+    jobs.put(QueuedJob(Detokenize(2, [98], special=False), 9, (0,)))
     assert answers_to(jobs) == [TokenIds(1, packed_tokens([97])), PlainText(2, "b")]
 
 
@@ -364,7 +364,7 @@ def test_a_long_decision_gives_way_between_its_questions_also_to_its_own_user(ow
     def steps() -> Steps:
         for question in range(100):
             if question == 5:
-                jobs.put(QueuedJob(Tokenize(2, "a", False, False), 9, owner))
+                jobs.put(QueuedJob(Tokenize(2, "a", False, False), 9, (owner,)))
             clock[0] += 0.03
             yield
         return Refused(1, "invalid_params", {})
@@ -377,7 +377,7 @@ def test_a_long_decision_gives_way_between_its_questions_also_to_its_own_user(ow
         told.append((message.key, clock[0]))
 
     thread = TokenizerThread(answer, jobs, JobProgress(lambda _: None), send, no_command, Expected(), lambda: clock[0])
-    jobs.put(QueuedJob(decision, 9, 0))
+    jobs.put(QueuedJob(decision, 9, (0,)))
     while len(told) < 2:
         thread.turn()
     (first, at), (last, _) = told
@@ -400,7 +400,7 @@ def test_a_decision_that_is_forgotten_between_its_questions_is_not_done() -> Non
     thread = TokenizerThread(
         lambda _: steps(), jobs, JobProgress(lambda _: None), no_command, no_command, Expected(), lambda: next(times)
     )
-    jobs.put(QueuedJob(decision, 9, 0))
+    jobs.put(QueuedJob(decision, 9, (0,)))
     for _ in range(2):
         thread.turn()
     assert thread.turns.empty
@@ -434,7 +434,7 @@ def test_a_prompt_with_images_goes_to_the_loop_which_answers_once_they_are_encod
         raise AssertionError(message)
 
     thread = TokenizerThread(answer, jobs, JobProgress(lambda _: None), no_answer, commands.append, Expected())
-    jobs.put(QueuedJob(job, 9, job.owner))
+    jobs.put(QueuedJob(job, 9, (job.owner,)))
     thread.turn()
     dropped = [Forget(job.key)] if forgotten_meanwhile else []
     assert commands == [EncodeAhead(job, prepared), *dropped]
@@ -454,7 +454,7 @@ def test_the_age_of_a_job_is_reported_with_its_size_and_its_request(
         return TokenIds(job.key, packed_tokens([]))
 
     jobs = Jobs()
-    jobs.put(QueuedJob(Tokenize(7, "a", False, False), 12, 0))
+    jobs.put(QueuedJob(Tokenize(7, "a", False, False), 12, (0,)))
     TokenizerThread(answer, jobs, progress, lambda _: None, no_command, Expected()).turn()
     assert (reports, progress.running(0.0)) == ([RunningJob(age_ms, 12, 7)], None)
     assert begun == [JobBegun(RunningJob(0.0, 12, 7))]

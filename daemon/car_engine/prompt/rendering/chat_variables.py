@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -131,8 +132,15 @@ class Arguments(dict[str, Any]):
 def chat_variables(chat: Chat, escape: Escape, reads: Reads, form: ChatForm) -> dict[str, Any]:
     """Return the variables; raises ValueError for arguments that are not a JSON object."""
     tools = escape(tool_variables(chat.tools, complete=form.complete))
+    arguments = [
+        [_decode_arguments(call.function.arguments) for call in message.tool_calls or ()] for message in chat.messages
+    ]
+    check_depth("messages", *chain(*arguments))
     given: dict[str, Any] = {
-        "messages": [_message(message, escape, reads, form) for message in chat.messages],
+        "messages": [
+            _message(message, inputs, escape, reads, form)
+            for message, inputs in zip(chat.messages, arguments, strict=True)
+        ],
         "tools": tools or ([] if form.complete else None),
     }
     if tools or form.complete:
@@ -151,7 +159,9 @@ def dates(now: datetime) -> dict[str, str]:
     return {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
 
 
-def _message(message: Message, escape: Escape, reads: Reads, form: ChatForm) -> dict[str, Any]:
+def _message(
+    message: Message, arguments: list[dict[str, Any]], escape: Escape, reads: Reads, form: ChatForm
+) -> dict[str, Any]:
     text, thought = message.text, message.reasoning
     if form.complete and message.tool_calls and thought and text and "thinking" in reads.words:
         # Some templates take either beside a call.
@@ -166,7 +176,9 @@ def _message(message: Message, escape: Escape, reads: Reads, form: ChatForm) -> 
         members = ("reasoning_content", *(name for name in _THOUGHTS if name in reads.words))
         given |= dict.fromkeys(members, escape(thought))
     if message.tool_calls:
-        given["tool_calls"] = [_call(call, escape) for call in message.tool_calls]
+        given["tool_calls"] = [
+            _call(call, inputs, escape) for call, inputs in zip(message.tool_calls, arguments, strict=True)
+        ]
     for member in ("tool_call_id", "name"):
         if isinstance(value := getattr(message, member), str):
             given[member] = escape(value)
@@ -178,8 +190,6 @@ def _parts(text: str, thought: str | None) -> list[dict[str, str]]:
     return [*thoughts, {"type": "text", "text": text}] if text or not thoughts else thoughts
 
 
-def _call(call: ToolCall, escape: Escape) -> dict[str, Any]:
-    arguments = _decode_arguments(call.function.arguments)
-    check_depth("messages", arguments)
+def _call(call: ToolCall, arguments: dict[str, Any], escape: Escape) -> dict[str, Any]:
     function = {"name": escape(call.function.name), "arguments": Arguments(escape(arguments))}
     return {"id": escape(call.id), "type": call.type, "function": function}
