@@ -135,7 +135,7 @@ def chat_variables(chat: Chat, escape: Escape, reads: Reads, form: ChatForm) -> 
     arguments = [
         [_decode_arguments(call.function.arguments) for call in message.tool_calls or ()] for message in chat.messages
     ]
-    check_depth("messages", *chain(*arguments))
+    check_depth("arguments", *chain(*arguments))
     given: dict[str, Any] = {
         "messages": [
             _message(message, inputs, escape, reads, form)
