@@ -11,6 +11,7 @@ from msgspec.msgpack import Ext
 
 from car_base.ipc.codec import encode_frame
 from car_base.ipc.frames import (
+    Detokenize,
     End,
     Fault,
     Forget,
@@ -18,10 +19,13 @@ from car_base.ipc.frames import (
     ImageSlot,
     Prepare,
     Prepared,
+    PrepareDecision,
+    PrepareTexts,
     Refused,
     RequestUpdate,
     Run,
     StepDone,
+    Tokenize,
 )
 from car_daemon.models.entry import ModelPool
 from car_daemon.models.settings import ModelSettings
@@ -31,9 +35,11 @@ from car_daemon.requests.inference import Inference
 from car_daemon.scheduler.gate import Gate
 from car_daemon.scheduler.scheduler import Scheduler
 from car_protocol.answer import Usage
+from car_protocol.decide import DecideParams, Predicate
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
 from car_protocol.params import decode_params
+from car_protocol.text import DetokenizeParams, EmbedParams, RerankParams, TokenizeParams
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.links import Link, ready_of
 from tests.pace import HANG_S
@@ -98,12 +104,20 @@ def test_schemas_with_integers_of_more_than_64_bits_reach_the_engine(number: int
     assert (len(link.sent), errors.reasons) == (1, [])
 
 
-def test_a_request_is_prepared_for_the_user_who_sent_it() -> None:
-    link = EncodingLink(broken=False)
+def test_every_request_is_prepared_for_the_user_process_tenant_and_label_that_sent_it() -> None:
+    link, responder = EncodingLink(broken=False), cast(Responder, Errors())
     inference, _ = serving(link)
-    origin = CallOrigin(Identity(1234), 1, 1, "a", None, None)
-    inference.infer(InferParams(prompt="a"), origin, cast(Responder, Errors()), size=1, streams=False)
-    assert [message.owner for message in link.sent if isinstance(message, Prepare)] == [1234]
+    origin = CallOrigin(Identity(1234), 71, 1, "a", "chat", None, "editor")
+    question = Predicate(instructions="b")
+    inference.infer(InferParams(prompt="a"), origin, responder, size=1, streams=False)
+    inference.decide(DecideParams(state="a", questions=[question]), origin, responder, size=1)
+    inference.embed(EmbedParams(input=["a"]), origin, responder, size=1)
+    inference.embed(RerankParams(query="a", documents=["b"]), origin, responder, size=1)
+    inference.tokenization.tokenize("m", TokenizeParams(text="a"), origin, responder)
+    inference.tokenization.detokenize("m", DetokenizeParams(tokens=[1]), origin, responder)
+    kinds = [Prepare, PrepareDecision, PrepareTexts, PrepareTexts, Tokenize, Detokenize]
+    assert [type(each) for each in link.sent] == kinds
+    assert {(each.owner, *each.names) for each in link.sent} == {(1234, "71", "editor", "chat")}  # type: ignore[attr-defined]  # each kind has both
 
 
 def test_the_log_says_what_an_engine_failed_with() -> None:
