@@ -1,7 +1,7 @@
 """The file of the ledger: SQLite, written in one transaction a time; every method runs in a thread."""
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,14 @@ MOST_BYTES = 56 * 1024 * 1024
 _VERSION = 1
 # Another daemon of this user, or a program that reads the file, may hold a lock; the next attempt comes a second later.
 _PATIENCE_S = 0.5
+
+# The low byte of an error's code is its kind.
+_PRIMARY = 0xFF
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# The name of a damaged file; an older one is replaced.
+_ASIDE = f"{FILE_NAME}.damaged"
+# Of the names of the file, of its latest writes and of their index.
+_ENDS = ("", "-wal", "-shm")
 
 _KEYS = Group._fields
 _AMOUNTS = Amounts.__struct_fields__
@@ -42,7 +50,10 @@ _COLUMN_OF: dict[Dimension, str] = {"day": "day", "person": "identity", "app": "
 
 
 class UsageFile:
-    """A file in a folder of this user alone; every method raises LedgerError, and none waits long for a lock."""
+    """A file in a folder of this user alone; every method raises LedgerError, and none waits long for a lock.
+
+    A damaged file is put aside by the first method but `report` that finds it so, and the next one begins another file.
+    """
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._folder = folder
@@ -53,7 +64,7 @@ class UsageFile:
     def write(self, rows: Rows, oldest: int) -> None:
         """Add rows to the file's, and remove the days before the oldest; a full file loses more days."""
         values = [(*group, *(getattr(amounts, name) for name in _AMOUNTS)) for group, amounts in rows.items()]
-        with self._failures():
+        with self._failures(self._put_aside):
             connection = self._opened()
             with connection:
                 connection.executemany(_ADD, values)
@@ -66,7 +77,7 @@ class UsageFile:
 
     def spent(self, day: int) -> dict[str, int]:
         """Return the tokens of a day by identity."""
-        with self._failures():
+        with self._failures(self._put_aside):
             return dict(self._opened().execute(_SPENT, (day,)).fetchall())
 
     def report(self, query: UsageQuery) -> UsageReport:
@@ -110,8 +121,15 @@ class UsageFile:
         elif version != _VERSION:
             raise sqlite3.DatabaseError(f"it has version {version}, this daemon writes {_VERSION}")
 
+    def _put_aside(self) -> str:
+        """Rename the file with what was written last; return what became of it."""
+        for end in _ENDS:
+            with suppress(FileNotFoundError):
+                (self._folder / f"{FILE_NAME}{end}").replace(self._folder / f"{_ASIDE}{end}")
+        return f"it is kept as {_ASIDE}, and a new one begins"
+
     @contextmanager
-    def _failures(self) -> Iterator[None]:
+    def _failures(self, damaged: Callable[[], str] = str) -> Iterator[None]:
         """Close the file after a failure, because it may be another one at the next attempt; raises LedgerError."""
         try:
             yield
@@ -121,8 +139,12 @@ class UsageFile:
                 with suppress(sqlite3.Error):
                     connection.close()
             # The text of an OSError has the path, which other users need not know.
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            raise LedgerError(why or type(error).__name__) from error
+            why = [(error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__]
+            # A fault of our own has no code.
+            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _DAMAGED:
+                with suppress(OSError):
+                    why.append(damaged())
+            raise LedgerError(": ".join(filter(None, why))) from error
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

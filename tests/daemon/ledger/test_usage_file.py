@@ -1,6 +1,7 @@
 """The file of the ledger: reports by every dimension, its bounds, and files that cannot be used."""
 
 import sqlite3
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -117,18 +118,49 @@ def test_a_file_that_is_removed_in_use_is_made_again(tmp_path: Path) -> None:
     assert [row.uid for row in UsageFile(tmp_path).report(query("person")).rows] == [2]
 
 
-def test_a_damaged_file_and_one_of_another_version_are_refused_and_left_as_they_are(tmp_path: Path) -> None:
-    path = tmp_path / FILE_NAME
+def no_database(path: Path) -> None:
     path.write_bytes(b"no database" * 1000)
-    for _ in range(2):
-        with pytest.raises(LedgerError, match="not a database"):
-            UsageFile(tmp_path).write(rows((TODAY, "1", "", "m")), 0)
-    assert path.read_bytes() == b"no database" * 1000
-    path.unlink()
-    with sqlite3.connect(path) as other:
+
+
+def overwritten_inside(path: Path) -> None:
+    """Write nothing good into all pages but the first, after a restart that left no latest writes."""
+    file = UsageFile(path.parent)
+    file.write(rows(*((TODAY, str(uid), "", "m") for uid in range(1000))), 0)
+    file.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+
+
+@pytest.mark.parametrize("spoil", [no_database, overwritten_inside])
+def test_a_damaged_file_is_put_aside_and_a_new_one_begins(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    path = tmp_path / FILE_NAME
+    spoil(path)
+    spoiled = path.read_bytes()
+    file = UsageFile(tmp_path)
+    with pytest.raises(LedgerError):
+        UsageFile(tmp_path).report(query("person"))
+    assert path.read_bytes() == spoiled
+    with pytest.raises(LedgerError, match=r"kept as usage\.db\.damaged"):
+        file.write(rows((TODAY, "1", "", "m")), 0)
+    assert path.with_name("usage.db.damaged").read_bytes() == spoiled
+    file.write(rows((TODAY, "2", "", "m")), 0)
+    assert [row.uid for row in UsageFile(tmp_path).report(query("person")).rows] == [2]
+
+
+def test_a_damaged_file_is_put_aside_when_the_tokens_of_a_day_are_read(tmp_path: Path) -> None:
+    no_database(tmp_path / FILE_NAME)
+    file = UsageFile(tmp_path)
+    with pytest.raises(LedgerError, match=r"not a database: it is kept as usage\.db\.damaged"):
+        file.spent(TODAY)
+    assert file.spent(TODAY) == {}
+
+
+def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE_NAME) as other:
         other.execute("PRAGMA user_version = 9")
-    with pytest.raises(LedgerError, match="version 9"):
-        UsageFile(tmp_path).report(query("day"))
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="version 9"):
+            UsageFile(tmp_path).write(rows((TODAY, "1", "", "m")), 0)
 
 
 def test_a_file_that_another_program_locks_is_refused_until_the_lock_is_gone(file: UsageFile, tmp_path: Path) -> None:
