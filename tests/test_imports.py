@@ -1,6 +1,8 @@
 """The import rules of docs/explanation/architecture.md, checked against the source."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -153,3 +155,9 @@ def test_no_modules_import_each_other_in_a_circle(package: Path) -> None:
     while free := {module for module, others in graph.items() if not others}:
         graph = {module: others - free for module, others in graph.items() if module not in free}
     assert graph == {}
+
+
+def test_an_engine_starts_without_an_event_loop_and_a_templates_writer() -> None:
+    names = "{'asyncio', 'jinja2', 'ssl'} & sys.modules.keys()"
+    code = f"import sys, car_engine.child_server, car_engine.process; print(*{names})"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"

@@ -1,13 +1,16 @@
 """Unhandled exceptions, logged by type and place because their text and their frames may contain input."""
 
-import asyncio
 import faulthandler
 import signal
 import sys
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from car_base.host.event_log import log, place_of
+
+if TYPE_CHECKING:
+    # Engines import this module, and need no event loop.
+    from asyncio import AbstractEventLoop
 
 _STANDARD_ERROR = 2
 
@@ -31,7 +34,7 @@ def dump_stacks_on_signal() -> None:
     faulthandler.register(signal.SIGUSR1, file=_STANDARD_ERROR)
 
 
-def loop_failed(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def loop_failed(_loop: "AbstractEventLoop", context: dict[str, Any]) -> None:
     """Log a failed callback or task of an event loop, whose own handler would print values."""
     error = context.get("exception")
     if isinstance(error, BaseException):

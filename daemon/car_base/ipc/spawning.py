@@ -123,6 +123,8 @@ _ENVIRONMENT = {
     "GGML_NO_BACKTRACE": "1",
     # Threads that wait for each other yield their core to other programs soon: docs/decisions/0019.
     "GOMP_SPINCOUNT": "2500",
+    # An engine has numpy multiply nothing large, and its threads would start with it: half of the time of its import.
+    "OPENBLAS_NUM_THREADS": "1",
     # The working directory, which may be any, is not a folder of modules.
     "PYTHONSAFEPATH": "1",
 }

@@ -119,9 +119,10 @@ class Daemon:
         stopping.push_async_callback(parts.ledger.close)
         stopping.push_async_callback(parts.server.close, _CLOSE_PATIENCE_S)
         stopping.push_async_callback(parts.metrics_server.close)
+        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-            handle_in_loop(number, self.stop)
-        handle_in_loop(signal.SIGHUP, self._reload_by_signal)
+            handle_in_loop(loop, number, self.stop)
+        handle_in_loop(loop, signal.SIGHUP, self._reload_by_signal)
         default = parts.pool.default
         log.info("daemon.started", version=__version__, socket=str(self._sockets.clients.path), model=default.name)
         parts.auto_device.look()
