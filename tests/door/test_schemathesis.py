@@ -35,7 +35,7 @@ FIRST_SEED = int(os.environ.get("DOOR_FUZZ_SEED", "1"))
 # The second would refuse every 4xx to a body that is right by its form: values have refusals of their own.
 EXCLUDED = [not_a_server_error, positive_data_acceptance]
 # Requests to an endpoint before its turn ends.
-TURN = 4
+TURN = 2
 # Its events never end.
 ENDLESS = {"/models/sse", "/v1/models/sse"}
 CONFIG = """

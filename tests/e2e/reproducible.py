@@ -11,7 +11,7 @@ from benchmarks.targets.card import serving
 from car_client import AsyncClient
 from car_client.results import Answer
 
-ANSWER = 24
+ANSWER = 12
 CONTEXT = 2048
 OTHERS = 8
 Question = dict[str, Any]

@@ -177,4 +177,4 @@ def play(model: LlamaModel, histories: int) -> None:
 
 @pytest.mark.slow
 def test_prompts_that_go_on_warm_have_the_logits_that_they_have_cold(any_model: LlamaModel) -> None:
-    play(any_model, 40)
+    play(any_model, 20)
