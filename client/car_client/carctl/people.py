@@ -3,10 +3,11 @@
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from car_client.carctl.admin import reload_config
-from car_client.carctl.config.card_toml import CardToml, config_path
+from car_client.carctl.config.card_toml import CardToml, ConfigChanged, config_path
 from car_client.carctl.failure import WrongUse
 from car_client.client import Client
 from car_client.door.keys import digest_of, is_name, new_secret
@@ -38,32 +39,47 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(client: Client, options: Namespace) -> None:
     """Run an action; raises ConfigUnwritable, ConfigRefused and WrongUse."""
-    with CardToml(config_path(system=options.system)) as config:
-        if options.action == "list":
-            for name, table in sorted(config.people.items()):
-                print(f"{name}  {_described(table)}")
-            return
-        known = config.people.get(options.name)
-        people = ", ".join(sorted(config.people)) or "none"
-        if options.action != "add" and known is None:
-            raise WrongUse(f"{options.name} is not among the people: {people}")
-        # A table with limits alone was written by hand, and `add` gives its person the key.
-        if options.action == "add" and known is not None and "key" in known:
-            raise WrongUse(f"{options.name} has a key already: {people}")
-        secret = new_secret()
-        table = {key: value for key, value in vars(options).items() if key in _KEYS}
-        if options.action == "limit" and not table:
-            raise WrongUse("give --weight, --in-flight, --tokens-per-day or --background")
-        if options.action == "add":
-            table = {"key": digest_of(secret), **{key: value for key, value in table.items() if value is not None}}
-        config.set_person(options.name, None if options.action == "remove" else table)
-        config.save()
+    if options.action == "list":
+        for name, table in sorted(CardToml(config_path(system=options.system)).people.items()):
+            print(f"{name}  {_described(table)}")
+        return
+    secret = new_secret()
+    with _saved(options, secret) as config:
         try:
             reload_config(client)
         except DaemonUnavailable:
             print(f"{config.path} is written: a daemon reads it when it starts", file=sys.stderr)
     if options.action == "add":
         print(secret)
+
+
+def _saved(options: Namespace, secret: str) -> CardToml:
+    """Return the file with the change, which is made again if another program changed the file at the same time."""
+    while True:
+        config = CardToml(config_path(system=options.system))
+        config.set_person(options.name, _table(config.people, options, secret))
+        # Of programs that save at the same time one succeeds.
+        with suppress(ConfigChanged):
+            config.save()
+            return config
+
+
+def _table(people: Mapping[str, Mapping[str, Any]], options: Namespace, secret: str) -> dict[str, Any] | None:
+    """Return the changes of a person's table, None to remove it; raises WrongUse."""
+    known, names = people.get(options.name), ", ".join(sorted(people)) or "none"
+    if options.action != "add" and known is None:
+        raise WrongUse(f"{options.name} is not among the people: {names}")
+    if options.action == "remove":
+        return None
+    given = {key: value for key, value in vars(options).items() if key in _KEYS}
+    if options.action == "add":
+        # A table with limits alone was written by hand, and `add` gives its person the key.
+        if known is not None and "key" in known:
+            raise WrongUse(f"{options.name} has a key already: {names}")
+        return {"key": digest_of(secret), **{key: value for key, value in given.items() if value is not None}}
+    if not given:
+        raise WrongUse("give --weight, --in-flight, --tokens-per-day or --background")
+    return given
 
 
 def _described(table: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """`carctl people`: keys are shown once, and stored as hashes in card.toml."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,13 @@ def test_a_hash_signs_no_session(home: Path) -> None:
         False,
         False,
     )
+
+
+def test_people_who_are_added_at_the_same_time_all_get_their_keys(home: Path) -> None:
+    names = [f"person{number}" for number in range(6)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        ends = list(pool.map(lambda name: people(home, "add", name), names))
+    assert [(code, "changed meanwhile" in errors) for code, _, errors in ends] == [(0, False)] * len(names)
+    known = KeyRing(home / "car" / "http-keys", home / "car" / "card.toml").known()
+    holders = [known.holder(shown.split()[-1]) for _, shown, _ in ends]
+    assert [holder and holder.person for holder in holders] == names

@@ -28,6 +28,10 @@ def config_path(env: Mapping[str, str] = os.environ, *, system: bool = False) ->
     return Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "car" / "card.toml"
 
 
+class ConfigChanged(ConfigUnwritable):
+    """Another program changed the file after it was read."""
+
+
 class CardToml:
     """One configuration file: `models` and `default_model` as they are, and changes to them.
 
@@ -190,7 +194,7 @@ class CardToml:
             del self._plain["people"]
 
     def save(self) -> None:
-        """Replace the file, or raise ConfigUnwritable and change nothing."""
+        """Replace the file, or raise ConfigChanged or another ConfigUnwritable and change nothing."""
         try:
             kept = tomllib.loads(self._text) == self._plain
         except tomllib.TOMLDecodeError:
@@ -202,7 +206,7 @@ class CardToml:
             place.parent.mkdir(parents=True, exist_ok=True)
             with lock_of(place):
                 if _read(self.path) != self._last:
-                    raise ConfigUnwritable(f"{self.path} was changed meanwhile and was left as it is: run this again")
+                    raise ConfigChanged(f"{self.path} was changed meanwhile and was left as it is: run this again")
                 self._write(self._text.encode())
         except OSError as error:
             raise ConfigUnwritable(f"cannot write {self.path}: {error.strerror}") from error
