@@ -159,6 +159,26 @@ def test_a_link_signs_in_a_tab_that_has_the_page_open(page: Any, shared: DoorPro
         assert key not in page.url
 
 
+def test_a_link_with_a_wrong_key_is_refused_aloud_and_leaves_the_session(page: Any, shared: DoorProcess) -> None:
+    page.goto(f"{shared.url}/#key={shared.add_key('anna')}")
+    shows(page, "#state", "as anna")
+    page.evaluate("location.hash = 'key=wrong-key-wrong-key'")
+    shows(page, "#refused", "not one of the door's")
+    page.goto("about:blank")
+    page.goto(f"{shared.url}/#key=wrong-key-wrong-key")
+    shows(page, "#refused", "not one of the door's")
+    shows(page, "#state", "as anna")
+
+
+def test_a_refused_question_leaves_no_empty_answer(page: Any, door: DoorProcess) -> None:
+    enter(page, door, "talk")
+    page.fill("#prompt", "word " * 20_000)
+    page.keyboard.press("Enter")
+    shows(page, "#talk-state", "tokens")
+    page.wait_for_selector("#send:visible")
+    assert page.locator("#messages h3").all_text_contents() == ["You"]
+
+
 def test_a_request_of_another_app_appears_and_goes(page: Any, door: DoorProcess, served: Daemon) -> None:
     enter(page, door)
     shows(page, "#running", "Nothing runs.")

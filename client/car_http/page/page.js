@@ -81,9 +81,9 @@ async function enter(key) {
   try {
     await call("/card/session", { body: {}, headers: { authorization: `Bearer ${key}` } });
   } catch (error) {
-    ask();
     show("refused", error.message, true);
-    return;
+    // A link may come to somebody who is signed in, and stays so.
+    return look();
   }
   tabs.postMessage("signed in");
   if (viewer !== undefined) anew();

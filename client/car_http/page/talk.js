@@ -53,17 +53,20 @@ async function send() {
   const mine = conversation; // a new conversation leaves this one alone
   busy(true);
   const answer = { role: "assistant", content: "" };
+  let place;
   try {
     const parts = await Promise.all(images.map(async (file) => ({ type: "image_url", image_url: { url: await read(file) } })));
     mine.push({ role: "user", content: parts.length ? [...parts, { type: "text", text }] : text });
     said("You", images.length ? `${text}\n[${images.map((each) => each.name).join(", ")}]` : text);
     element("prompt").value = element("image").value = "";
-    await receive(mine, answer, said("Model", ""), signal);
+    place = said("Model", "");
+    await receive(mine, answer, place, signal);
     show("talk-state", "");
   } catch (error) {
     const stopped = error.name === "AbortError";
     show("talk-state", stopped ? "Stopped." : error.message, !stopped);
   } finally {
+    if (!answer.content && !place?.thoughts) place?.root.remove();
     // A question without any answer is not asked again with the next one.
     if (answer.content) mine.push(answer);
     else if (mine.at(-1)?.role === "user") mine.pop();
