@@ -118,7 +118,9 @@ def defect() -> Problem:
 def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
     """Return a daemon's error as an HTTP answer; `members` names params of card as the dialect does."""
     if isinstance(error, DaemonUnavailable):
-        message = f"{error}; start the daemon with `carctl service install` or `card`"
+        # The paths that were tried are nothing for clients, who may be other people: `carctl doctor` has them.
+        why = "no daemon answers" if error.tried else str(error)
+        message = f"{why}; start the daemon with `carctl service install` or `card`"
         return Problem(503, "daemon_unavailable", message, retry_after_ms=RETRY_AFTER_MS)
     if not isinstance(error, RequestError):
         return Problem(502, "protocol_error", str(error))

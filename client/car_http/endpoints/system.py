@@ -11,7 +11,7 @@ from car_http.dialects.job import SSE
 from car_http.endpoints.context import DoorContext
 from car_http.exchange import Exchange
 from car_http.feeds import Topic, capacity_of
-from car_http.problems import RETRY_AFTER_MS, Problem, problem_of
+from car_http.problems import Problem, problem_of
 
 NO_STORE = {"cache-control": "no-store"}
 TEXT = "text/plain"
@@ -19,18 +19,9 @@ _METRICS = TEXT + "; version=0.0.4; charset=utf-8"
 
 
 async def health(door: DoorContext, exchange: Exchange, nothing: None) -> None:
-    """Answer `GET /health`: 200 while the daemon answers, else 503, as of the last second.
-
-    Everybody may ask. Paths and advice are for a request by the Unix socket or with a key alone.
-    """
+    """Answer `GET /health`: 200 while the daemon answers, else 503, as of the last second. Everybody may ask."""
     if (error := await door.health.error()) is not None:
-        problem = problem_of(error, {})
-        known = exchange.head.unix or exchange.key is not None
-        raise (
-            problem
-            if known
-            else Problem(problem.status, problem.code, "no daemon answers", retry_after_ms=RETRY_AFTER_MS)
-        )
+        raise problem_of(error, {})
     await exchange.respond(b'{"status":"ok"}', headers=NO_STORE)
 
 
