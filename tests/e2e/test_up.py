@@ -51,6 +51,19 @@ def test_up_starts_a_daemon_that_is_ready_and_down_ends_it(home: Home) -> None:
     assert home.carctl("down")[:2] == (0, "card is down already\n")
 
 
+def test_a_daemon_at_a_second_socket_leaves_the_log_of_the_first_alone(home: Home) -> None:
+    home.carctl("up")
+    before, second = home.log.stat(), home.folder / "second.sock"
+    code, said, _ = home.carctl("--socket", str(second), "up")
+    try:
+        log = Path(said.strip().rpartition("log: ")[2])
+        assert (code, log.parent, log.name.endswith("-second.sock.log")) == (0, home.log.parent, True)
+        assert str(second) in log.read_text()
+        assert (home.log.stat().st_ino, home.log.read_text().count("daemon.started")) == (before.st_ino, 1)
+    finally:
+        home.carctl("--socket", str(second), "down")
+
+
 def test_a_model_that_cannot_be_served_is_told_with_the_end_of_the_log(home: Home) -> None:
     code, _, complained = home.carctl("up", "--model", "/nowhere/model.gguf")
     assert code == 1

@@ -116,7 +116,11 @@ def _started(options: Namespace) -> tuple[Path | None, Callable[[float], bool]]:
             return None, _never
         if options.system:
             raise ServiceError("the system service is not installed: carctl service install --system")
+    named = options.socket or os.environ.get("CAR_SOCKET")
     log = log_path()
+    if named:
+        # Each socket has a log of its own, so that a second daemon leaves the first one's alone.
+        log = log.with_name(f"card-{'-'.join(Path(named).absolute().parts[1:])}.log")
     process = _spawned(options, log)
     return log, partial(_ends, process)
 
@@ -130,7 +134,7 @@ def _ends(process: "subprocess.Popen[bytes]", within: float) -> bool:
 
 
 def log_path(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the log file of a daemon in the background."""
+    """Return the log file of a daemon in the background at the default socket."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Logs" / "card.log"
     return Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "car" / "card.log"
