@@ -72,6 +72,24 @@ def test_a_prompt_whose_first_words_differ_is_known_by_its_messages() -> None:
     assert (found.reason, found.message, found.at, found.tokens) == ("message", 0, 1, 101)
 
 
+def test_a_prompt_that_begins_with_another_time_and_ends_with_another_question_parts_at_its_system_message() -> None:
+    world = World()
+    for minute, (clock, asked) in enumerate([([7, 8], REST), ([7, 9, 9, 9], OTHER), ([6], REST[:20])]):
+        system = [1, 2, *clock, *HEAD, *HEAD[::-1]]
+        found = world.read(system + asked, parts("", f"it is {minute}", f"question {minute}")).parting
+        if minute:
+            assert found is not None
+            assert (found.reason, found.message, found.at) == ("message", 0, 3 if minute == 1 else 2)
+
+
+@given(st.lists(st.integers(0, 50_000), min_size=17, max_size=300), st.integers(0, 2**32))
+def test_prompts_without_a_run_in_common_have_no_reason(tokens: list[int], seed: int) -> None:
+    world = World()
+    world.read([100_000 + token for token in tokens], parts("", "system", "hello"))
+    others = [200_000 + (token * 31 + seed) % 50_000 for token in tokens]
+    assert world.read(others, parts("", "other system", "another hello")).parting is None
+
+
 def test_an_answer_that_comes_back_otherwise_is_the_message_that_differs() -> None:
     world = World()
     earlier = world.read(HEAD, FIRST)

@@ -3,6 +3,9 @@
 from collections import deque
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from car_base.ipc.types import PART_BYTES
 from car_engine.batching.prefix import WORTH_TOKENS, Prefix, common_of
 
@@ -11,6 +14,11 @@ _MOST = 64
 
 # A line of text shows where two prompts part.
 SHOWN_TOKENS = 16
+
+# The tokens in which a run is looked for: a page of text, so that the words after a clock are among them.
+_PAGE = 512
+# Powers of an odd number: a sum of tokens by them is a hash, which wraps at 64 bits.
+_FACTORS = np.array([pow(0x9E3779B97F4A7C15, place, 1 << 64) for place in range(1, WORTH_TOKENS + 1)], np.uint64)
 
 _NOTHING = 0  # the digest of no tools
 _BEGINNING = 3 * PART_BYTES  # tools, and two messages, as that of the system and the first of the user
@@ -109,16 +117,26 @@ def _nearest(prompts: list[ReadPrompt], prompt: Prefix) -> tuple[ReadPrompt, int
 
 
 def _beginnings(prompt: Prefix, parts: bytes) -> frozenset[tuple[str, int, bytes | int]]:
-    """Return names of the first tokens, and of the first two messages: prompts that share none have little in common.
+    """Return names of the first tokens, of a run of the first page, and of the first two messages.
 
-    A prompt whose system message begins with the time of day shares the message after it. A prompt without a system
-    message shares its first message with an earlier prompt in which this message is the second.
+    Prompts that share none have little in common. Prompts whose system message begins with the time of day share the
+    run, or the message after it. A prompt without a system message shares its first message with an earlier prompt in
+    which this message is the second.
     """
     names: list[bytes | int] = [
         prompt.tokens[:WORTH_TOKENS].tobytes(),
+        _run_of(prompt.tokens[:_PAGE]),
         *(each for each in _split(parts[:_BEGINNING]) if each != _NOTHING),
     ]
     return frozenset((prompt.namespace, prompt.step, name) for name in names)
+
+
+def _run_of(page: NDArray[np.int32]) -> bytes:
+    """Return the run of tokens whose hash is the least; pages with most of their runs in common mostly share it."""
+    if len(page) <= WORTH_TOKENS:
+        return page.tobytes()
+    start = int(np.correlate(page.astype(np.uint64), _FACTORS).argmin())
+    return page[start : start + WORTH_TOKENS].tobytes()
 
 
 def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | None]:
