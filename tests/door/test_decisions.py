@@ -302,6 +302,17 @@ async def test_a_name_that_no_model_has_is_the_model_that_decides(offline: Offli
     assert deciding.params("decide")["model"] == "judge"
 
 
+@pytest.mark.parametrize("empty", ["", [{"type": "input_text", "text": ""}], [{"type": "input_json", "data": {}}], []])
+async def test_an_empty_predicate_is_refused_without_members_that_openais_has_not(
+    empty: Any, offline: OfflineDoor
+) -> None:
+    asked = {"type": "predicate", "instructions": empty}
+    found = await offline.post("/v1/decisions", {"input": "x", "questions": [asked]})
+    error = found.json["error"]
+    assert (found.status, error["param"]) == (400, "questions[0].instructions")
+    assert error["message"].endswith("is empty: ask something")
+
+
 async def test_the_list_of_models_is_typesafes_too(offline: OfflineDoor) -> None:
     found = (await offline.get("/v1/models")).json["models"]
     assert all(isinstance(each[name], str) for each in found for name in ("name", "description", "release_date"))

@@ -159,6 +159,9 @@ def _asked(question: Question, place: str) -> dict[str, Any]:
         "instructions": _instructions(question.instructions, f"{place}.instructions"),
     }
     match question:
+        case Predicate() if params["instructions"] in ("", {}, []):
+            # `decide` would ask for its sides, which OpenAI's predicates have not.
+            raise bad(f"{place}.instructions", "is empty: ask something")
         case Choice(choices=choices):
             params["options"] = [given(value=each.value, description=each.description) for each in choices]
         case Score(levels=levels):
