@@ -47,11 +47,11 @@ class ReadPrompt:
     stayed when the request ended: a model that goes back to marks alone may keep less than others could reuse.
     """
 
-    def __init__(self, prefix: Prefix, parts: bytes, tail: int, parting: Parting | None) -> None:
+    def __init__(self, prefix: Prefix, parts: bytes, tail: int) -> None:
         self.prefix = prefix
         self.parts = parts
         self.asked = len(prefix) - tail
-        self.parting = parting
+        self.parting: Parting | None = None
         self.beginnings = _beginnings(prefix, parts)
         self.left: int | None = None  # while it runs
 
@@ -70,24 +70,25 @@ class ReadPrompts:
 
     def add(self, prompt: Prefix, parts: bytes, tail: int, *, at_hand: int, used: int) -> ReadPrompt:
         """Remember a prompt that starts with `used` cells, where `at_hand` of its tokens have some."""
-        read = ReadPrompt(prompt, parts, tail, self._parting(prompt, parts, at_hand, used))
+        read = ReadPrompt(prompt, parts, tail)
+        read.parting = self._parting(read, at_hand, used)
         self._prompts.append(read)
         return read
 
-    def _parting(self, prompt: Prefix, parts: bytes, at_hand: int, used: int) -> Parting | None:
+    def _parting(self, read: ReadPrompt, at_hand: int, used: int) -> Parting | None:
         """Return the reason for most of what is computed; None if fewer tokens are than are worth a word.
 
         A message that differs is what conversations are made of, so it is the reason if there is no other.
         """
+        prompt = read.prefix
         if len(prompt) - used < WORTH_TOKENS:
             return None
-        beginnings = _beginnings(prompt, parts)
-        alike = [each for each in self._prompts if not each.beginnings.isdisjoint(beginnings)]
+        alike = [each for each in self._prompts if not each.beginnings.isdisjoint(read.beginnings)]
         if not alike:
             return None
         nearest, at = _nearest(alike, prompt)
         known, most = nearest.prefix.tokens[at:], prompt.whole(min(at, len(prompt) - 1))
-        reason, message = _place(nearest, parts, at)
+        reason, message = _place(nearest, read.parts, at)
         left = most if nearest.left is None else min(most, nearest.left)
         there = max(at_hand, used)
         found: list[tuple[Reason, int]] = [
