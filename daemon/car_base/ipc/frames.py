@@ -34,6 +34,7 @@ from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, Too
 from car_protocol.decide import MAX_OPTIONS, MAX_QUESTIONS, DecisionPrompt
 from car_protocol.infer import GenerationOptions, PromptParams
 from car_protocol.limits import MAX_IMAGES
+from car_protocol.meta import MAX_LABEL_BYTES
 from car_protocol.text import MAX_TEXTS, TokenizeParams
 
 
@@ -120,8 +121,9 @@ def chat_of(params: PromptParams | TokenizeParams) -> Chat | None:
     )
 
 
+_Name = Annotated[str, Meta(max_length=MAX_LABEL_BYTES)]
 # A process of an owner, a tenant of the process and a label of the tenant: they take turns.
-Names = tuple[str, str, str]
+Names = tuple[_Name, _Name, _Name]
 NAMELESS: Names = ("", "", "")
 
 
@@ -236,6 +238,7 @@ class Prepared(Struct, frozen=True, tag=True):
     lengths: Annotated[list[TokenCount], Meta(max_length=MAX_TEXTS)] = []
     images: Annotated[list[ImageSlot], Meta(max_length=MAX_IMAGES)] = []
     owner: int = 0  # as in Prepare
+    names: Names = NAMELESS
     ignored: Annotated[list[str], _Items] = []  # places of a schema's keywords that its grammar leaves out
     decision: DecisionForm | None = None
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request

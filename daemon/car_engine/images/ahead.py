@@ -3,10 +3,12 @@
 Requests that are not prepared yet need no sequence: while their images are encoded, all sequences serve others.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from car_base.ipc.frames import FromEngine, Prepare, Prepared, PrepareDecision
+from car_base.ipc.turns import Path
 from car_engine.images.encoder import Encode, Encoded
 from car_protocol.infer import Priority
 
@@ -36,9 +38,15 @@ class _Ahead:
     job: Encode | None = None  # None until the encoder has it
     rows: Encoded | None = None  # None until it is encoded
 
+    @property
+    def parts(self) -> list[Path]:
+        """Its user, process, tenant and label."""
+        path = self.prepared.owner, *self.prepared.names
+        return [path[:depth] for depth in range(1, len(path) + 1)]
+
 
 class RowsAhead:
-    """Requests whose images are encoded before their lease, in order of arrival.
+    """Requests whose images are encoded before their lease: first those of the user, and name, that has fewest so far.
 
     Their rows take at most `limit` bytes, and one request more of each user and class: a user whose rows fill the
     memory, or batch work that waits long for its lease, delays no images of others.
@@ -93,9 +101,14 @@ class RowsAhead:
         """Have images encoded as far as there is memory for their rows."""
         begun = [each for each in self._requests.values() if each.job is not None]
         taken, shares = sum(each.size for each in begun), {each.share for each in begun}
-        for key, request in self._requests.items():
-            if request.job is None and (request.share not in shares or taken + request.size <= self._limit):
-                request.job = Encode(key, request.prepared.owner, request.prepared.images)
-                taken += request.size
-                shares.add(request.share)
-                self._encode(request.job)
+        served = Counter(part for each in begun for part in each.parts)
+        waiting = [each for each in self._requests.values() if each.job is None]
+        while fitting := [each for each in waiting if each.share not in shares or taken + each.size <= self._limit]:
+            request = min(fitting, key=lambda each: [served[part] for part in each.parts])
+            waiting.remove(request)
+            prepared = request.prepared
+            request.job = Encode(prepared.key, prepared.owner, prepared.images, prepared.names)
+            taken += request.size
+            shares.add(request.share)
+            served.update(request.parts)
+            self._encode(request.job)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from car_base.ipc.frames import ImageSlot
 from car_engine.batching.sequences import Sequence
 from car_engine.images.ahead import RowsAhead
 from car_engine.images.encoder import Encode, Encoded
@@ -19,17 +18,15 @@ class AwaitedImages:
     def __repr__(self) -> str:
         return f"<AwaitedImages requests={len(self._jobs)} {self.ahead!r}>"
 
-    def request(
-        self, key: int, owner: int, images: list[ImageSlot], sequence: Sequence, rows: Encoded | None = None
-    ) -> None:
+    def request(self, job: Encode, sequence: Sequence, rows: Encoded | None = None) -> None:
         """Put encoded images into a request's prompt, or have them encoded; unless all are in its sequence's cells."""
-        if all(image.start + image.count <= sequence.cells for image in images):
+        if all(image.start + image.count <= sequence.cells for image in job.images):
             return
         sequence.images.awaited = True
         if rows is not None:
             self.deliver(rows, sequence)
             return
-        job = self._jobs[key] = Encode(key, owner, images)
+        self._jobs[job.key] = job
         self._encode(job)
 
     def cancel(self, key: int) -> None:

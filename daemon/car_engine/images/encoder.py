@@ -1,13 +1,15 @@
 """Images into rows, in a thread of their own because a projector takes seconds."""
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import NoReturn
 
-from car_base.ipc.frames import Fault, ImageSlot
+from car_base.ipc.frames import NAMELESS, Fault, ImageSlot, Names
 from car_base.ipc.inbox import Inbox
+from car_base.ipc.turns import Path, Turns
 from car_engine.batching.sequences import ImageRows
 from car_engine.images.audio_file import AudioError
 from car_engine.images.image_file import ImageError
@@ -21,7 +23,13 @@ class Encode:
     key: int
     owner: int  # the client's uid
     images: list[ImageSlot]
+    names: Names = NAMELESS
     wanted: bool = True
+
+    @property
+    def path(self) -> Path:
+        """Whose it is."""
+        return self.owner, *self.names
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +64,20 @@ class Encoder:
         audio: Callable[[bytes], list[Piece]],
         inbox: Inbox[Encode],
         report: Callable[[Encoded], None],
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._image = image
         self._audio = audio
         self._cache = PieceCache()
         self._inbox = inbox
         self._report = report
-        self._begun: dict[int, deque[_Begun]] = {}  # by owner; the next to advance first
+        self._clock = clock
+        self._turns = Turns[_Begun]()
 
     @property
     def busy(self) -> bool:
         """True while a job has images left."""
-        return bool(self._begun)
+        return not self._turns.empty
 
     def run(self) -> NoReturn:
         """Work as long as the process lives."""
@@ -75,21 +85,21 @@ class Encoder:
             self.turn(self._inbox.receive(wait=not self.busy))
 
     def turn(self, jobs: list[Encode]) -> None:
-        """Add jobs, then encode one image: owners take turns, and so do the jobs of an owner.
+        """Add jobs, then encode one image: users and their names take turns, and so do the jobs of a label.
 
-        Neither a job with many images nor a user with many jobs keeps the others waiting.
+        Neither a job with many images nor a user or a name with many jobs keeps the others waiting.
         """
         for job in jobs:
-            self._begun.setdefault(job.owner, deque()).append(_Begun(job, deque(job.images), Encoded(job.key, [], [])))
-        owner = next(iter(self._begun))
-        queue = self._begun.pop(owner)
-        begun = queue.popleft()
-        encoded = self._advance(begun) if begun.job.wanted else None
-        if begun.job.wanted and encoded is None:
-            queue.append(begun)
-        if queue:
-            self._begun[owner] = queue
-        if begun.job.wanted and encoded is not None:
+            self._turns.add(job.path, _Begun(job, deque(job.images), Encoded(job.key, [], [])))
+        begun = self._turns.take()
+        if not begun.job.wanted:
+            return
+        started = self._clock()
+        encoded = self._advance(begun)
+        if encoded is None:
+            self._turns.add(begun.job.path, begun)
+        self._turns.charge(begun.job.path, self._clock() - started)
+        if encoded is not None:
             self._report(encoded)
 
     def _advance(self, begun: _Begun) -> Encoded | None:

@@ -121,6 +121,7 @@ class DecisionPreparer:
             1,
             images=list(images),
             owner=job.owner,
+            names=job.names,
             decision=DecisionForm(
                 len(prefix),
                 [Tail(len(tail), count) for tail, count in zip(tails, counts, strict=True)],

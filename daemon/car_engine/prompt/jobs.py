@@ -1,23 +1,15 @@
-"""The tokenizer thread's inbox and the order of its jobs; a job that is forgotten while it waits is not done."""
+"""The tokenizer thread's inbox; a job that is forgotten while it waits is not done."""
 
-from collections import deque
-from collections.abc import Generator, Hashable
+from collections.abc import Generator
 from dataclasses import dataclass
 from threading import Lock
 
 from car_base.ipc.frames import Detokenize, FromEngine, Prepare, PrepareDecision, PrepareTexts, Tokenize
 from car_base.ipc.inbox import Inbox
-from car_protocol.limits import MAX_CONNECTIONS
+from car_base.ipc.turns import Path
 
 Steps = Generator[None, None, FromEngine]  # the work of a long job in steps, and its answer
 Job = Prepare | PrepareDecision | PrepareTexts | Tokenize | Detokenize
-# Within this time of each other, users take turns by the length of their jobs.
-_BOUND_S = 0.25
-# As many users, or names of one, as there may be connections: who is forgotten has only the lead of its last job less.
-_MOST_AWAY = MAX_CONNECTIONS
-Name = Hashable
-# A user, and below it its process, tenant and label.
-Path = tuple[Name, ...]
 
 
 @dataclass(slots=True)
@@ -59,92 +51,3 @@ class Jobs(Inbox[QueuedJob]):
         with self._lock:
             if queued.job is not None and self._open.get(queued.job.key) is queued:
                 del self._open[queued.job.key]
-
-
-class JobAccount:
-    """A user, process, tenant or label: the seconds of its jobs, and what waits: its children, or at a label jobs."""
-
-    __slots__ = ("away", "clock", "jobs", "longest", "time", "waiting")
-
-    def __init__(self, time: float = 0.0) -> None:
-        self.time = time
-        self.longest = 0.0  # seconds of its longest job, halved with each later job
-        self.clock = 0.0  # the time of the child that was served last
-        self.waiting: dict[Name, JobAccount] = {}  # children with jobs
-        self.away: dict[Name, JobAccount] = {}  # children without jobs, the child that left last at the end
-        self.jobs: deque[QueuedJob] = deque()
-
-    def joined(self, name: Name) -> "JobAccount":
-        """Return a child that has jobs from now on."""
-        child = self.waiting.get(name)
-        if child is None:
-            child = self.waiting[name] = self.away.pop(name) if name in self.away else JobAccount()
-            child.time = max(child.time, self.clock)
-        return child
-
-    def next(self) -> Name:
-        """Return the child whose turn it is."""
-        self.clock = min(child.time for child in self.waiting.values())
-        near = ((child.longest, name) for name, child in self.waiting.items() if child.time <= self.clock + _BOUND_S)
-        return min(near, key=lambda each: each[0])[1]
-
-    def leave(self, name: Name) -> None:
-        """Note that a child has no more jobs: it forgets its children, and of many children the first is forgotten."""
-        self.away[name] = child = self.waiting.pop(name)
-        child.away.clear()
-        if len(self.away) > _MOST_AWAY:
-            del self.away[next(iter(self.away))]
-
-
-class Turns:
-    """Queued jobs, one user after the other: the user whose jobs took the least time goes first.
-
-    Of users whose times differ little, the user of short jobs goes first: a job that runs cannot be interrupted, so a
-    short job waits for the one that runs, and not for all long jobs. A user who comes back has the time of the user
-    that was served last at least: it saves no turns while it is away. The processes of a user take turns in the same
-    way, so do the tenants of a process, and the labels of a tenant.
-    """
-
-    def __init__(self) -> None:
-        self._root = JobAccount()
-
-    def __repr__(self) -> str:
-        return f"<Turns of {len(self._root.waiting)} users, {self._root.clock:g} s>"
-
-    @property
-    def empty(self) -> bool:
-        """No job waits."""
-        return not self._root.waiting
-
-    def add(self, queued: QueuedJob) -> None:
-        """Queue a job."""
-        account = self._root
-        for name in queued.path:
-            account = account.joined(name)
-        account.jobs.append(queued)
-
-    def take(self) -> QueuedJob:
-        """Return and remove the job whose turn it is."""
-        account, chain = self._root, list[tuple[JobAccount, Name]]()
-        while account.waiting:
-            name = account.next()
-            chain.append((account, name))
-            account = account.waiting[name]
-        queued = account.jobs.popleft()
-        for parent, name in reversed(chain):
-            if account.jobs or account.waiting:
-                break
-            parent.leave(name)
-            account = parent
-        return queued
-
-    def charge(self, path: Path, seconds: float) -> None:
-        """Count the time of the job that was taken last, or again since then queued."""
-        account = self._root
-        for name in path:
-            child = account.waiting.get(name) or account.away.get(name)
-            if child is None:
-                break
-            account = child
-            account.time += seconds
-            account.longest = max(seconds, account.longest / 2)

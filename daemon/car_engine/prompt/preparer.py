@@ -28,6 +28,7 @@ from car_base.ipc.frames import (
 )
 from car_base.ipc.ranges import line
 from car_base.ipc.refusal import Refusal
+from car_base.ipc.turns import Turns
 from car_base.ipc.types import PART_BYTES
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
@@ -35,7 +36,7 @@ from car_engine.prompt.constraints import OutputConstraints
 from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decisions import DecisionPreparer
 from car_engine.prompt.job_progress import JobProgress
-from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Steps, Turns
+from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Steps
 from car_engine.prompt.text_inputs import TextInputs
 from car_engine.prompt.vocabulary import FillTokens, PromptVocabulary
 from car_protocol.sampling import Sampling
@@ -80,7 +81,7 @@ class TokenizerThread:
         self._send = send
         self._command = command  # the loop
         self._clock = clock
-        self.turns = Turns()  # the jobs that it received
+        self.turns = Turns[QueuedJob]()  # the jobs that it received
 
     def run(self) -> NoReturn:
         """Work as long as the process lives."""
@@ -98,7 +99,7 @@ class TokenizerThread:
         answer = self._work(job, queued)
         if answer is None:
             self._receive(wait=False)  # what came meanwhile goes first
-            self.turns.add(queued)
+            self.turns.add(queued.path, queued)
         else:
             self._hand_on(answer, job, queued)
             self._inbox.done(queued)
@@ -106,7 +107,7 @@ class TokenizerThread:
 
     def _receive(self, *, wait: bool) -> None:
         for queued in self._inbox.receive(wait=wait):
-            self.turns.add(queued)
+            self.turns.add(queued.path, queued)
 
     def _work(self, job: Job, queued: QueuedJob) -> FromEngine | None:
         """Return the answer to a job; None if steps are left after a turn."""
@@ -219,6 +220,7 @@ class Preparer:
             reading,
             images=list(images),
             owner=job.owner,
+            names=job.names,
             ignored=ignored,
             open_ended=params.max_tokens is None or params.max_tokens > room,
             tail=tail,

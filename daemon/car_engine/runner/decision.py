@@ -16,7 +16,7 @@ class RunningDecision:
         tokens = tokens_of(run.prepared.tokens)
         self.key = run.key
         self.images = run.prepared.images
-        self.owner = run.prepared.owner
+        self.owner, self.names = run.prepared.owner, run.prepared.names
         self.reproducible = run.options.reproducible
         self.parts = None  # what it shares with other requests is its caller's text alone
         self.prefix_tokens = form.prefix

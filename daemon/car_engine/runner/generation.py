@@ -114,7 +114,7 @@ class Generation:
         self.parts = run.prepared.parts
         self._parted: Parted | None = None
         self.images = run.prepared.images
-        self.owner = run.prepared.owner
+        self.owner, self.names = run.prepared.owner, run.prepared.names
         self.reproducible = options.reproducible
         self._started = now
         self._reader = reader_of(reading, options.stop, call_ids(run))

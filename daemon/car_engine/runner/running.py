@@ -14,7 +14,7 @@ from car_engine.batching.sequences import Grid, Sequence
 from car_engine.grammar.constraint import ConstraintError
 from car_engine.images.ahead import EncodeAhead
 from car_engine.images.awaited_images import AwaitedImages
-from car_engine.images.encoder import Encoded
+from car_engine.images.encoder import Encode, Encoded
 from car_engine.output.reader import NOTHING, Released
 from car_engine.runner.decision import Running, RunningDecision, reading_of
 from car_engine.runner.generation import AnswerTokens, Generation
@@ -189,7 +189,7 @@ class RunningRequests:
             running.explain(sequence.read.parting, prompt)
         if encoded is not None and encoded.fault is not None:
             return [self._end(sequence, NOTHING, fault=encoded.fault)]
-        self._images.request(run.key, running.owner, running.images, sequence, encoded)
+        self._images.request(_encode(running), sequence, encoded)
         return []
 
     def _made(self, run: Run) -> tuple[Running | None, list[int]]:
@@ -232,7 +232,7 @@ class RunningRequests:
         self._parking.restore(parked, sequence)
         self.cache.resumed(sequence, parked.prefix)
         self._hold(sequence, running)
-        self._images.request(key, running.owner, running.images, sequence)
+        self._images.request(_encode(running), sequence)
         return []
 
     def halt(self, key: int, *, deadline: bool) -> list[RequestUpdate]:
@@ -356,6 +356,10 @@ def _refused(running: Running, now: float) -> RequestUpdate:
     running.close()
     end = running.end(now, fault="lease")
     return RequestUpdate(running.key, NO_SEQUENCE, "", 0, 0, None, end, *running.owed.paid())
+
+
+def _encode(running: Running) -> Encode:
+    return Encode(running.key, running.owner, running.images, running.names)
 
 
 def _unstarted(run: Run, fault: Fault) -> RequestUpdate:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_base.ipc.frames import Fault, Forget, FromEngine, ImageSlot, Prepare, Prepared
+from car_base.ipc.frames import NAMELESS, Fault, Forget, FromEngine, ImageSlot, Names, Prepare, Prepared
 from car_engine.batching.sequences import ImageRows
 from car_engine.images.ahead import EncodeAhead, RowsAhead
 from car_engine.images.encoder import Encode, Encoded
@@ -17,11 +17,11 @@ from tests.engine.images.test_encoder import PROMPT, SEEN, WORDS, encoded, engin
 LIMIT = 100
 
 
-def ahead_of(key: int, size: int = 20, owner: int = 0, *, urgent: bool = True) -> EncodeAhead:
+def ahead_of(key: int, size: int = 20, owner: int = 0, *, urgent: bool = True, names: Names = NAMELESS) -> EncodeAhead:
     """Return a request without a lease whose images take `size` positions."""
     prepared = run_command(key, PROMPT, images=[ImageSlot(4, size, b"file")]).prepared
     prepare = Prepare(key, owner, PromptParams(priority="latency_critical" if urgent else "throughput"), "me")
-    return EncodeAhead(prepare, Prepared(key, prepared.tokens, 8, images=prepared.images, owner=owner))
+    return EncodeAhead(prepare, Prepared(key, prepared.tokens, 8, images=prepared.images, owner=owner, names=names))
 
 
 class Ahead:
@@ -157,3 +157,14 @@ def _advance(ahead: Ahead) -> None:
         job = ahead.jobs.pop(0)
         ahead.rows.deliver(Encoded(job.key, [], []))
         assert ahead.rows.take(job.key) is not None
+
+
+def test_memory_that_is_free_again_goes_to_the_tenant_with_least_of_it_first() -> None:
+    ahead = Ahead()
+    ahead.add(*(ahead_of(key, 50, names=("9", "a", f"label {key}")) for key in range(1, 9)))
+    ahead.add(ahead_of(11, 50, names=("9", "b", "label")))
+    assert ahead.begun == [1, 2]
+    ahead.rows.take(1)
+    assert ahead.begun == [2, 11]
+    ahead.rows.take(2)
+    assert ahead.begun == [11, 3]

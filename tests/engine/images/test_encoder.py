@@ -261,6 +261,13 @@ def test_a_user_with_many_requests_does_not_keep_another_waiting() -> None:
     assert [result.key for result in results] == [0, 9, 1, 2, 3, 4]
 
 
+def test_a_tenant_with_many_requests_does_not_keep_another_waiting() -> None:
+    editor, chat = ("9", "editor", "label"), ("9", "chat", "label")
+    many = [Encode(key, 1, [ImageSlot(0, 20, bytes([key]))], editor) for key in range(5)]
+    results = Results(pieces).of(*many, Encode(9, 1, [IMAGE], chat))
+    assert [result.key for result in results] == [0, 9, 1, 2, 3, 4]
+
+
 def test_the_images_used_last_are_cached() -> None:
     a, b, c, large = ((0, name) for name in (b"a", b"b", b"c", b"large"))
     cache = PieceCache(limit=2 * 4 * 8)

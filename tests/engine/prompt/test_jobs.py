@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from car_base.ipc.codec import packed_tokens
 from car_base.ipc.frames import FromEngine, TokenIds, Tokenize
+from car_base.ipc.turns import TurnAccount, Turns
 from car_engine.batching.reuse.expected import Expected
 from car_engine.prompt.job_progress import JobProgress
-from car_engine.prompt.jobs import Job, JobAccount, Jobs, QueuedJob, Turns
+from car_engine.prompt.jobs import Job, Jobs, QueuedJob
 from car_engine.prompt.preparer import TokenizerThread
 from car_protocol.limits import MAX_CONNECTIONS
 
@@ -22,7 +23,12 @@ def queued(key: int, uid: int, text: str = "", names: tuple[str, ...] = ()) -> Q
     return QueuedJob(Tokenize(key, text, False, False, owner=uid), 9, (uid, *names))
 
 
-def take(turns: Turns, seconds: dict[int, float]) -> int:
+def add(turns: Turns[QueuedJob], job: QueuedJob) -> None:
+    """Queue a job as its owner's."""
+    turns.add(job.path, job)
+
+
+def take(turns: Turns[QueuedJob], seconds: dict[int, float]) -> int:
     """Do the job whose turn it is; return its user."""
     path = turns.take().path
     uid = int(str(path[0]))
@@ -55,34 +61,34 @@ def test_a_short_job_waits_for_the_one_that_runs_and_not_for_the_long_ones_befor
 
 
 def test_a_user_of_long_jobs_gets_its_turn_beside_short_ones_without_end() -> None:
-    turns = Turns()
+    turns = Turns[QueuedJob]()
     for key in range(1000):
-        turns.add(queued(key, HONEST))
+        add(turns, queued(key, HONEST))
     for key in range(1000, 1010):
-        turns.add(queued(key, FIRST))
+        add(turns, queued(key, FIRST))
     order = [take(turns, {HONEST: SHORT_S, FIRST: 0.1}) for _ in range(1000)]
     # It took 0.1 s in its first turn, and has more of them once the other took as much and the bound.
     assert order.count(FIRST) >= 4
 
 
 def test_a_user_saves_no_turns_while_it_is_away() -> None:
-    turns = Turns()
-    turns.add(queued(0, FIRST))
+    turns = Turns[QueuedJob]()
+    add(turns, queued(0, FIRST))
     take(turns, {FIRST: SHORT_S})
     for key in range(20):
-        turns.add(queued(key, HONEST))
+        add(turns, queued(key, HONEST))
     for _ in range(10):
         take(turns, {HONEST: 1.0})
     for key in range(20, 40):
-        turns.add(queued(key, FIRST))
+        add(turns, queued(key, FIRST))
     assert [take(turns, {HONEST: 1.0, FIRST: 1.0}) for _ in range(6)].count(HONEST) >= 2
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.floats(0, 5)), max_size=60))
 def test_every_job_has_its_turn_once_in_the_order_of_its_user(jobs: list[tuple[int, float]]) -> None:
-    turns = Turns()
+    turns = Turns[QueuedJob]()
     for key, (uid, _) in enumerate(jobs):
-        turns.add(queued(key, uid))
+        add(turns, queued(key, uid))
     order = []
     while not turns.empty:
         order.append(turns.take())
@@ -97,11 +103,11 @@ def test_every_job_has_its_turn_once_in_the_order_of_its_user(jobs: list[tuple[i
 def test_between_two_short_jobs_of_a_user_each_other_user_has_one_long_job_at_most(
     seconds: list[float], shorts: int
 ) -> None:
-    turns = Turns()
+    turns = Turns[QueuedJob]()
     took = {HONEST: SHORT_S} | dict(enumerate(seconds, 10))
     for uid in took:
         for key in range(50):
-            turns.add(queued(key, uid))
+            add(turns, queued(key, uid))
     since = Counter[int]()
     for _ in range(shorts):
         while (uid := take(turns, took)) != HONEST:
@@ -118,19 +124,19 @@ def test_the_text_of_a_forgotten_job_is_freed_while_it_waits() -> None:
 
 
 def test_a_tenant_waits_for_one_job_of_another_and_not_for_all_of_them() -> None:
-    turns = Turns()
+    turns = Turns[QueuedJob]()
     for key in range(20):
-        turns.add(queued(key, 1, names=("9", "a", f"label {key}")))
+        add(turns, queued(key, 1, names=("9", "a", f"label {key}")))
     turns.charge(turns.take().path, LONG_S)
-    turns.add(queued(99, 1, names=("9", "b", "")))
+    add(turns, queued(99, 1, names=("9", "b", "")))
     assert turns.take().path == (1, "9", "b", "")
 
 
 @given(st.lists(st.tuples(*[st.sampled_from("ab")] * 3), min_size=1, max_size=60), st.floats(0.3, 5))
 def test_names_of_a_level_with_jobs_get_equal_time(names: list[tuple[str, str, str]], seconds: float) -> None:
-    turns, left = Turns(), Counter[str]()
+    turns, left = Turns[QueuedJob](), Counter[str]()
     for key, each in enumerate(names):
-        turns.add(queued(key, 1, names=each))
+        add(turns, queued(key, 1, names=each))
         left[each[0]] += 1
     served = Counter[str]()
     while len(+left) > 1:
@@ -143,9 +149,9 @@ def test_names_of_a_level_with_jobs_get_equal_time(names: list[tuple[str, str, s
 
 
 def test_names_without_end_leave_a_bounded_memory() -> None:
-    turns = Turns()
+    turns = Turns[QueuedJob]()
     for key in range(3 * MAX_CONNECTIONS):
-        turns.add(queued(key, key, names=(str(key), "", "")))
+        add(turns, queued(key, key, names=(str(key), "", "")))
         turns.charge(turns.take().path, SHORT_S)
     gc.collect()
-    assert sum(isinstance(each, JobAccount) for each in gc.get_objects()) < 1.1 * MAX_CONNECTIONS
+    assert sum(isinstance(each, TurnAccount) for each in gc.get_objects()) < 1.1 * MAX_CONNECTIONS
