@@ -73,7 +73,7 @@ class Conversations:
         else:
             rendered, images = template.render(chat, self.limit, max_tokens), []
         if not rendered.tokens:
-            raise Refusal("invalid_params", param="messages")
+            raise Refusal("invalid_params", param="messages", why="the chat template makes no prompt of them")
         return RenderedPrompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
 
     def _with_images(

@@ -152,7 +152,7 @@ def split_at_markers(pieces: Iterable[tuple[str, bool]], images: int, secret: st
             elif part:
                 found.append(PromptText(part, parse_special))
     if sorted(segment.image for segment in found if isinstance(segment, Slot)) != list(range(images)):
-        raise Refusal("invalid_params", param="messages")
+        raise Refusal("invalid_params", param="messages", why="the chat template does not show each image once")
     return found
 
 

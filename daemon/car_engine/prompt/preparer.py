@@ -1,7 +1,7 @@
 """Requests prepared in the tokenizer thread: prompts become tokens and are refused before they wait for a lease."""
 
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from hashlib import blake2b
 from typing import NoReturn
 
@@ -185,7 +185,7 @@ class Preparer:
                         else TokenIds(job.key, packed_tokens(tokens))
                     )
                 case Detokenize():
-                    self._check_vocabulary(job.tokens)
+                    self._check_vocabulary("tokens", job.tokens)
                     return PlainText(job.key, self._tokenizer.detokenize(job.tokens, special=job.special))
         except Exception as error:  # noqa: BLE001 - one prompt must not end the engine under all others
             return _refused(job, error)
@@ -200,8 +200,7 @@ class Preparer:
     def _prepare(self, job: Prepare) -> Prepared:
         params = job.params
         self._check_generates(job)
-        if any(int(token) >= self._tokenizer.size for token in params.logit_bias):
-            raise Refusal("invalid_params", param="logit_bias")
+        self._check_vocabulary("logit_bias", map(int, params.logit_bias))
         tokens, reading, images, tail = self._prompt(job)
         room = self._limit.tokens - len(tokens)
         if room < 1:
@@ -238,7 +237,7 @@ class Preparer:
     def _prompt(self, job: Prepare) -> RenderedPrompt:
         params = job.params
         if params.tokens is not None:
-            self._check_vocabulary(params.tokens)
+            self._check_vocabulary("tokens", params.tokens)
             return RenderedPrompt(params.tokens)
         if job.chat is not None:
             return self._conversations.prompt(job.chat, params.max_tokens)
@@ -264,9 +263,11 @@ class Preparer:
         self._limit.check_bytes(len(text.encode()))
         return self._tokenizer.tokenize(text, add_special=job.add_special, parse_special=job.parse_special)
 
-    def _check_vocabulary(self, tokens: list[int]) -> None:
-        if any(token >= self._tokenizer.size for token in tokens):
-            raise Refusal("invalid_params", param="tokens")
+    def _check_vocabulary(self, param: str, tokens: Iterable[int]) -> None:
+        beyond = next((token for token in tokens if token >= self._tokenizer.size), None)
+        if beyond is not None:
+            why = f"the model has no token {beyond}: its vocabulary ends with {self._tokenizer.size - 1}"
+            raise Refusal("invalid_params", param=param, why=why)
 
 
 def _refused(job: Job, error: Exception) -> Refused:

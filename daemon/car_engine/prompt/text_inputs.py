@@ -63,7 +63,7 @@ class TextInputs:
 
     def _fitting(self, tokens: list[int], param: str) -> list[int]:
         if not tokens:
-            raise Refusal("invalid_params", param=param)
+            raise Refusal("invalid_params", param=param, why="a text is empty, and the model has no begin token")
         if len(tokens) > self.limit.tokens:
             raise self.limit.exceeded(len(tokens), None)
         return tokens

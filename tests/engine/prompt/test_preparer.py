@@ -216,7 +216,8 @@ def test_a_conversation_that_its_template_refuses_is_an_error_of_the_request() -
 
 def test_a_conversation_that_renders_to_nothing_is_refused() -> None:
     answer = preparer().answer(prepare(chat=conversation("nothing")))
-    assert refused(answer) == ("invalid_params", {"param": "messages"})
+    why = "the chat template makes no prompt of them"
+    assert refused(answer) == ("invalid_params", {"param": "messages", "why": why})
 
 
 @pytest.mark.parametrize(("adds_begin", "begin"), [(True, [0]), (False, [])])
@@ -250,7 +251,8 @@ def test_an_empty_prompt_is_the_begin_token(adds_begin: bool) -> None:
 
 @pytest.mark.parametrize("token", [256, 2**31 - 1])
 def test_a_token_outside_the_vocabulary_is_refused(token: int) -> None:
-    assert refused(preparer().answer(prepare(tokens=[1, token]))) == ("invalid_params", {"param": "tokens"})
+    why = f"the model has no token {token}: its vocabulary ends with 255"
+    assert refused(preparer().answer(prepare(tokens=[1, token]))) == ("invalid_params", {"param": "tokens", "why": why})
 
 
 @pytest.mark.parametrize(
@@ -318,7 +320,9 @@ def test_the_tokens_of_what_no_template_renders_are_refused() -> None:
 
 
 def test_writing_out_a_token_outside_the_vocabulary_is_refused() -> None:
-    assert refused(preparer().answer(Detokenize(6, [256], special=False))) == ("invalid_params", {"param": "tokens"})
+    why = "the model has no token 256: its vocabulary ends with 255"
+    answer = preparer().answer(Detokenize(6, [256], special=False))
+    assert refused(answer) == ("invalid_params", {"param": "tokens", "why": why})
 
 
 def no_command(command: object) -> None:
@@ -630,7 +634,8 @@ def test_what_cannot_be_compiled_is_refused_by_name(member: str) -> None:
 def test_a_bias_for_a_token_outside_the_vocabulary_is_refused() -> None:
     assert isinstance(preparer().answer(prepare("ab", logit_bias={"255": 1.0})), Prepared)
     answer = preparer().answer(prepare("ab", logit_bias={"256": 1.0}))
-    assert refused(answer) == ("invalid_params", {"param": "logit_bias"})
+    why = "the model has no token 256: its vocabulary ends with 255"
+    assert refused(answer) == ("invalid_params", {"param": "logit_bias", "why": why})
 
 
 def test_expensive_objects_are_built_before_the_request_may_wait() -> None:
