@@ -27,9 +27,15 @@ class TokenizationJob(Struct):
     engine: int | None = None  # None while no engine of the model is up
     deaths: int = 0  # of engines that had it
 
+    @property
+    def tenant(self) -> tuple[int, str, str]:
+        """Its user, process and tenant."""
+        process, tenant, _ = self.message.names
+        return self.message.owner, process, tenant
+
 
 class JobTable:
-    """Open jobs of at most `max_bytes`, or one of each user; calls `left` with the model of each closed job."""
+    """Open jobs of at most `max_bytes`, or one of each tenant; calls `left` with the model of each closed job."""
 
     def __init__(self, max_bytes: Callable[[], int], left: Callable[[str], None]) -> None:
         self._max_bytes = max_bytes
@@ -37,7 +43,7 @@ class JobTable:
         self._open: dict[int, TokenizationJob] = {}  # by key
         self._models: dict[str, dict[int, TokenizationJob]] = {}  # the same, by model
         self._bytes = 0  # of the open jobs
-        self._by_user: Counter[int] = Counter()  # bytes of the open jobs, by owner
+        self._by_tenant: Counter[tuple[int, str, str]] = Counter()  # bytes of the open jobs
 
     def __len__(self) -> int:
         """Return the number of open jobs."""
@@ -74,11 +80,11 @@ class JobTable:
     def add(self, job: TokenizationJob) -> None:
         """Open a job; raises RpcError `limit`."""
         most = self._max_bytes()
-        # A user without open jobs may open one, whatever others have open.
-        if self._by_user[job.message.owner] and self._bytes + job.size > most:
+        # A tenant of a process without open jobs may open one, whatever others have open.
+        if self._by_tenant[job.tenant] and self._bytes + job.size > most:
             raise RpcError("limit", limit="queue_max_bytes", value=most)
         self._bytes += job.size
-        self._by_user[job.message.owner] += job.size
+        self._by_tenant[job.tenant] += job.size
         self._open[job.message.key] = self._models.setdefault(job.model, {})[job.message.key] = job
 
     def close(self, key: int) -> TokenizationJob | None:
@@ -86,9 +92,9 @@ class JobTable:
         job = self._open.pop(key, None)
         if job is not None:
             self._bytes -= job.size
-            self._by_user[job.message.owner] -= job.size
-            if not self._by_user[job.message.owner]:
-                del self._by_user[job.message.owner]
+            self._by_tenant[job.tenant] -= job.size
+            if not self._by_tenant[job.tenant]:
+                del self._by_tenant[job.tenant]
             same_model = self._models[job.model]
             del same_model[key]
             if not same_model:
@@ -137,7 +143,7 @@ class JobEngines:
 
 
 class Tokenization:
-    """Calls of at most `max_bytes`, or one of each user; calls for a model that loads wait for its engine.
+    """Calls of at most `max_bytes`, or one of each tenant; calls for a model that loads wait for its engine.
 
     Calls `arrived` with the model of each new call and `left` with that of each closed one.
     """

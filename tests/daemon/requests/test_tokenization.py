@@ -169,9 +169,9 @@ def test_a_failed_model_answers_what_waited_for_it() -> None:
     assert answers.all == ["model_unavailable"]
 
 
-def refusal(tokenization: Tokenization, size: int, owner: int = 0) -> str | None:
+def refusal(tokenization: Tokenization, size: int, owner: int = 0, tenant: str = "") -> str | None:
     """Submit a call of this many bytes; return why it was refused."""
-    origin = CallOrigin(Identity(owner), 1, 1, "a", None, None)
+    origin = CallOrigin(Identity(owner), 1, 1, "a", None, None, tenant)
     try:
         tokenization.tokenize("m", TokenizeParams(text="a"), origin, Answers(), size=size)
     except RpcError as error:
@@ -194,6 +194,16 @@ def test_calls_of_one_user_leave_another_user_one() -> None:
         "limit queue_max_bytes 100",
     ]
     assert [refusal(tokenization, 60, owner=2), refusal(tokenization, 1, owner=2)] == [
+        None,
+        "limit queue_max_bytes 100",
+    ]
+
+
+def test_calls_of_one_tenant_leave_another_tenant_of_the_process_one() -> None:
+    tokenization = Tokenization(count(1), max_bytes=lambda: 100)
+    assert refusal(tokenization, 100, tenant="a") is None
+    assert refusal(tokenization, 1, tenant="a") == "limit queue_max_bytes 100"
+    assert [refusal(tokenization, 60, tenant="b"), refusal(tokenization, 1, tenant="b")] == [
         None,
         "limit queue_max_bytes 100",
     ]
