@@ -19,12 +19,13 @@ Path = tuple[Name, ...]
 class TurnAccount(Generic[T]):
     """A user, process, tenant or label: the seconds of its jobs, and what waits: its children, or at a label jobs."""
 
-    __slots__ = ("away", "clock", "jobs", "longest", "time", "waiting")
+    __slots__ = ("away", "jobs", "longest", "part", "served", "time", "waiting")
 
-    def __init__(self, time: float = 0.0) -> None:
-        self.time = time
+    def __init__(self) -> None:
+        self.time = 0.0
         self.longest = 0.0  # seconds of its longest job, halved with each later job
-        self.clock = 0.0  # the time of the child that was served last
+        self.served = 0.0  # the time of the child that was served last
+        self.part = 0.0  # the seconds that each child had, had all that waited had the same
         self.waiting: dict[Name, TurnAccount[T]] = {}  # children with jobs
         self.away: dict[Name, TurnAccount[T]] = {}  # children without jobs, the child that left last at the end
         self.jobs: deque[T] = deque()
@@ -34,13 +35,15 @@ class TurnAccount(Generic[T]):
         child = self.waiting.get(name)
         if child is None:
             child = self.waiting[name] = self.away.pop(name) if name in self.away else TurnAccount()
-            child.time = max(child.time, self.clock)
+            longest = max(each.longest for each in self.waiting.values())
+            child.time = max(child.time, self.served, self.part - longest)
         return child
 
     def next(self) -> Name:
         """Return the child whose turn it is."""
-        self.clock = min(child.time for child in self.waiting.values())
-        near = ((child.longest, name) for name, child in self.waiting.items() if child.time <= self.clock + _BOUND_S)
+        self.served = min(child.time for child in self.waiting.values())
+        self.part = max(self.part, self.served)
+        near = ((child.longest, name) for name, child in self.waiting.items() if child.time <= self.served + _BOUND_S)
         return min(near, key=lambda each: each[0])[1]
 
     def leave(self, name: Name) -> None:
@@ -56,15 +59,16 @@ class Turns(Generic[T]):
 
     Of users whose times differ little, the user of short jobs goes first: a job that runs cannot be interrupted, so a
     short job waits for the one that runs, and not for all long jobs. A user who comes back has the time of the user
-    that was served last at least: it saves no turns while it is away. The processes of a user take turns in the same
-    way, so do the tenants of a process, and the labels of a tenant.
+    that was served last at least: it saves no turns while it is away. Nor is it further behind an equal part of all
+    jobs than the longest job: users who are new overtake nobody for ever. The processes of a user take turns in the
+    same way, so do the tenants of a process, and the labels of a tenant.
     """
 
     def __init__(self) -> None:
         self._root = TurnAccount[T]()
 
     def __repr__(self) -> str:
-        return f"<Turns of {len(self._root.waiting)} users, {self._root.clock:g} s>"
+        return f"<Turns of {len(self._root.waiting)} users, {self._root.part:g} s>"
 
     @property
     def empty(self) -> bool:
@@ -100,6 +104,7 @@ class Turns(Generic[T]):
             child = account.waiting.get(name) or account.away.get(name)
             if child is None:
                 break
+            account.part += seconds / max(1, len(account.waiting))
             account = child
             account.time += seconds
             account.longest = max(seconds, account.longest / 2)

@@ -148,6 +148,20 @@ def test_names_of_a_level_with_jobs_get_equal_time(names: list[tuple[str, str, s
         assert abs(served["a"] - served["b"]) <= 1
 
 
+def test_fresh_names_without_end_overtake_a_known_name_for_a_while_only() -> None:
+    turns, known = Turns[QueuedJob](), ("9", "a", "known")
+    add(turns, queued(0, 1, names=known))
+    turns.charge(turns.take().path, 1.0)
+    add(turns, queued(1, 1, names=known))
+    served = []
+    for key in range(2, 50):
+        add(turns, queued(key, 1, names=("9", "a", f"fresh {key}")))
+        if key > 5:
+            served.append(turns.take().path)
+            turns.charge(served[-1], 1.0)
+    assert (1, *known) in served[:20]
+
+
 def test_names_without_end_leave_a_bounded_memory() -> None:
     turns = Turns[QueuedJob]()
     for key in range(3 * MAX_CONNECTIONS):
