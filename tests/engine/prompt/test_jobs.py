@@ -150,9 +150,9 @@ def test_names_of_a_level_with_jobs_get_equal_time(names: list[tuple[str, str, s
 
 def test_fresh_names_without_end_overtake_a_known_name_for_a_while_only() -> None:
     turns, known = Turns[QueuedJob](), ("9", "a", "known")
-    add(turns, queued(0, 1, names=known))
+    for key in (0, 1):
+        add(turns, queued(key, 1, names=known))
     turns.charge(turns.take().path, 1.0)
-    add(turns, queued(1, 1, names=known))
     served = []
     for key in range(2, 50):
         add(turns, queued(key, 1, names=("9", "a", f"fresh {key}")))
