@@ -9,7 +9,7 @@ from car_protocol.limits import MAX_CONNECTIONS
 T = TypeVar("T")
 # Within this time of each other, users take turns by the length of their jobs.
 _BOUND_S = 0.25
-# As many users, or names of one, as there may be connections: who is forgotten has only the lead of its last job less.
+# As many children of an account as there may be connections. A child that is forgotten loses its lead alone.
 _MOST_AWAY = MAX_CONNECTIONS
 Name = Hashable
 # A user, and below it its process, tenant and label.
@@ -25,7 +25,7 @@ class TurnAccount(Generic[T]):
         self.time = 0.0
         self.longest = 0.0  # seconds of its longest job, halved with each later job
         self.served = 0.0  # the time of the child that was served last
-        self.part = 0.0  # the seconds that each child had, had all that waited had the same
+        self.part = 0.0  # the seconds of each child if all that waited had got an equal part
         self.waiting: dict[Name, TurnAccount[T]] = {}  # children with jobs
         self.away: dict[Name, TurnAccount[T]] = {}  # children without jobs, the child that left last at the end
         self.jobs: deque[T] = deque()
@@ -59,9 +59,9 @@ class Turns(Generic[T]):
 
     Of users whose times differ little, the user of short jobs goes first: a job that runs cannot be interrupted, so a
     short job waits for the one that runs, and not for all long jobs. A user who comes back has the time of the user
-    that was served last at least: it saves no turns while it is away. Nor is it further behind an equal part of all
-    jobs than the longest job: users who are new overtake nobody for ever. The processes of a user take turns in the
-    same way, so do the tenants of a process, and the labels of a tenant.
+    that was served last at least: it saves no turns while it is away. Its time is at most one longest job below an
+    equal part of all jobs, so that new users overtake nobody for ever. The processes of a user take turns in the same
+    way, and so do the tenants of a process and the labels of a tenant.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Turns(Generic[T]):
         return job
 
     def charge(self, path: Path, seconds: float) -> None:
-        """Count the time of the job that was taken last, or again since then queued."""
+        """Count the time of the job that was taken last, also if it was queued again."""
         account = self._root
         for name in path:
             child = account.waiting.get(name) or account.away.get(name)

@@ -1,7 +1,7 @@
 """The file of the ledger: SQLite, written in one transaction a time; every method runs in a thread."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ _COLUMN_OF: dict[Dimension, str] = {"day": "day", "person": "identity", "app": "
 class UsageFile:
     """A file in a folder of this user alone; every method raises LedgerError, and none waits long for a lock.
 
-    A damaged file is put aside by the first method but `report` that finds it so, and the next one begins another file.
+    If `write` or `spent` finds the file damaged, it is put aside, and the next of these begins another file.
     """
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
@@ -64,7 +64,7 @@ class UsageFile:
     def write(self, rows: Rows, oldest: int) -> None:
         """Add rows to the file's, and remove the days before the oldest; a full file loses more days."""
         values = [(*group, *(getattr(amounts, name) for name in _AMOUNTS)) for group, amounts in rows.items()]
-        with self._failures(self._put_aside):
+        with self._failures(puts_aside=True):
             connection = self._opened()
             with connection:
                 connection.executemany(_ADD, values)
@@ -77,7 +77,7 @@ class UsageFile:
 
     def spent(self, day: int) -> dict[str, int]:
         """Return the tokens of a day by identity."""
-        with self._failures(self._put_aside):
+        with self._failures(puts_aside=True):
             return dict(self._opened().execute(_SPENT, (day,)).fetchall())
 
     def report(self, query: UsageQuery) -> UsageReport:
@@ -121,15 +121,14 @@ class UsageFile:
         elif version != _VERSION:
             raise sqlite3.DatabaseError(f"it has version {version}, this daemon writes {_VERSION}")
 
-    def _put_aside(self) -> str:
-        """Rename the file with what was written last; return what became of it."""
+    def _put_aside(self) -> None:
+        """Rename the file, and the files of its latest writes; raises OSError."""
         for end in _ENDS:
             with suppress(FileNotFoundError):
                 (self._folder / f"{FILE_NAME}{end}").replace(self._folder / f"{_ASIDE}{end}")
-        return f"it is kept as {_ASIDE}, and a new one begins"
 
     @contextmanager
-    def _failures(self, damaged: Callable[[], str] = str) -> Iterator[None]:
+    def _failures(self, *, puts_aside: bool = False) -> Iterator[None]:
         """Close the file after a failure, because it may be another one at the next attempt; raises LedgerError."""
         try:
             yield
@@ -139,12 +138,13 @@ class UsageFile:
                 with suppress(sqlite3.Error):
                     connection.close()
             # The text of an OSError has the path, which other users need not know.
-            why = [(error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__]
+            why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
             # A fault of our own has no code.
-            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _DAMAGED:
+            if puts_aside and getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _DAMAGED:
                 with suppress(OSError):
-                    why.append(damaged())
-            raise LedgerError(": ".join(filter(None, why))) from error
+                    self._put_aside()
+                    why += f": it is kept as {_ASIDE}, and a new one begins"
+            raise LedgerError(why) from error
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:

@@ -46,10 +46,11 @@ class _Ahead:
 
 
 class RowsAhead:
-    """Requests whose images are encoded before their lease: first those of the user, and name, that has fewest so far.
+    """Requests whose images are encoded before their lease.
 
-    Their rows take at most `limit` bytes, and one request more of each user and class: a user whose rows fill the
-    memory, or batch work that waits long for its lease, delays no images of others.
+    The user with the fewest requests so far goes first, then its process, tenant and label with the fewest. The rows
+    take at most `limit` bytes, and one request more of each user and class: a user whose rows fill the memory, or batch
+    work that waits long for its lease, delays no images of others.
     """
 
     def __init__(
