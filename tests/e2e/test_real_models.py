@@ -22,7 +22,9 @@ from tools.real_model import GEMMA3, SMOLLM2, RealModel
 
 pytestmark = pytest.mark.slow
 SEQUENCES = 8
-CLOSE_NATS = 0.5
+# llama.cpp rounds differently for other numbers of rows in a batch. Five ways to cut one prompt moved the difference
+# of two likely tokens by up to 0.7 nats on these models. A token that is e times as likely has to stay the first.
+CLOSE_NATS = 1.0
 TOPICS = (
     "the moon", "bread", "a river in spring", "how bicycles stay upright", "the number seven", "an old lighthouse",
     "rain on a tin roof", "chess", "why cats purr", "a letter to a friend", "the colour blue", "volcanoes",
