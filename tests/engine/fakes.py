@@ -474,7 +474,7 @@ class FakeEngine:
         self.parked: list[int] = []
         index = Index(context.memory)
         self.saved = SavedCells(saved_bytes, index)
-        self.commands = commands or Commands()
+        self.commands = commands or Commands(timeout=0.0)
         cell_bytes = context.cell_s["save"] / SAVE_BYTE_S
         self.moves = moves = MoveCosts(self.costs, context.context_tokens, cell_bytes, context.moves)
         self.cache = PrefixCache(context, self.table, self.saved, index, moves, self.commands.expected, store)

@@ -52,17 +52,17 @@ class Commands(Inbox[Command]):
         self.expected = Expected()  # Prompts that were prepared and wait.
         self._absent = 0  # Key of the newest announced request that did not come in time: it is not awaited again.
 
-    def follow(self, ended: int, patience: float) -> list[Command]:
-        """Return all commands that came after so many requests ended, while others still run.
+    def follow(self, left: int, patience: float) -> list[Command]:
+        """Return all commands that came after so many requests left their sequences, while others still run.
 
         A request that waits for a sequence gets the free one, and clients often send the next request at once: when it
-        comes before the next decode, it need not wait for that. So wait for as many requests as ended, at most
+        comes before the next decode, it need not wait for that. So wait for as many requests as left, at most
         `patience` seconds.
         """
         commands = self.receive(wait=False)
         deadline = self.clock() + min(patience, self._timeout)
-        while _runs(commands) < ended and (left := deadline - self.clock()) > 0:
-            commands += self.receive(wait=True, timeout=left)
+        while _runs(commands) < left and (wait_s := deadline - self.clock()) > 0:
+            commands += self.receive(wait=True, timeout=wait_s)
         return commands
 
     def announce(self, key: int) -> None:
@@ -186,6 +186,7 @@ class EngineLoop:
         self._send = send
         self._stepped = 0.0  # the end of the last step
         self._step_s = 0.0  # its seconds
+        self._parked = 0  # requests that gave up their sequences, which nobody has taken yet
         self._reported_s = 0.0  # seconds of all phases that frames have reported
         self.progress = LoopProgress()
 
@@ -208,11 +209,7 @@ class EngineLoop:
         ended, self._running.ended = self._running.ended, 0
         if not (self._table.busy or self._texts.busy):
             return self._commands.gather(len(self._table.sequences), self._storing.wait_s)
-        others = len(self._running.seats.requests)
-        if not (ended and others):
-            return self._commands.receive(wait=False)
-        # All others together wait no longer than a request would for their decode.
-        return self._commands.follow(ended, self._step_s / others)
+        return self._followers(ended) if ended else self._commands.receive(wait=False)
 
     def turn(self, commands: list[Command]) -> None:
         """Apply commands, do one step and report it."""
@@ -220,6 +217,11 @@ class EngineLoop:
         updates: list[RequestUpdate] = []
         for command in commands:
             updates += self._apply(command)
+        while self._parked:
+            # Whoever takes the sequence of a parked request is read before the next decode.
+            parked, self._parked = self._parked, 0
+            for command in self._followers(parked):
+                updates += self._apply(command)
         if commands:
             self._running.cache.settle()
         self._phases.end("intake")
@@ -249,6 +251,12 @@ class EngineLoop:
                 cache.resident = []
             self._phases.end("send")
 
+    def _followers(self, left: int) -> list[Command]:
+        """Return the commands that came, and shortly wait for as many requests as left their sequences."""
+        others = len(self._running.seats.requests)
+        # All others together wait no longer than a request would for their decode.
+        return self._commands.follow(left, self._step_s / others if others else 0.0)
+
     def _apply(self, command: Command) -> list[RequestUpdate]:
         running, texts = self._running, self._texts
         match command:
@@ -257,7 +265,9 @@ class EngineLoop:
             case RunTexts():
                 return texts.start(command)
             case Park(key):
-                if texts.park(key) or running.park(key):
+                parked = running.park(key)
+                self._parked += parked
+                if parked or texts.park(key):
                     self._send(Parked(key))
             case Resume(key):
                 return [] if texts.resume(key) else running.resume(key)

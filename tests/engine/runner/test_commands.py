@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from car_base.ipc.codec import encode_frame
-from car_base.ipc.frames import Halt, Prepare, Run
+from car_base.ipc.frames import Halt, Park, Prepare, Run
 from car_engine.process import EngineProcess
 from car_engine.runner.loop import Command, Commands
 from car_protocol.infer import PromptParams
@@ -123,6 +123,15 @@ def test_a_request_that_follows_at_once_is_read_before_the_next_decode_of_the_ot
     while not engine.ends(2):
         engine.turn()
     engine.loop.turn(engine.loop.next_commands())
+    assert engine.number_of(3) is not None
+    assert len(context.batches[-1].tokens) == len(command(3).prepared.tokens) // 4
+
+
+def test_a_request_that_takes_a_parked_sequence_is_read_before_the_next_decode_of_the_others() -> None:
+    engine = FakeEngine(context := FakeContext(), commands=commands_that_come(command(3)))
+    engine.turn(run_command(1, [3, 4, 5], 20), run_command(2, [4, 5, 6], 20))
+    engine.turn()
+    engine.turn(Park(2))
     assert engine.number_of(3) is not None
     assert len(context.batches[-1].tokens) == len(command(3).prepared.tokens) // 4
 
