@@ -4,13 +4,14 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any, NamedTuple, NoReturn
 
 from car_client.carctl.failure import ANSWER_S, FAILED, INTERRUPTED, USAGE, Reported, exit_code, explain
 from car_client.client import Client
-from car_client.errors import CardError
+from car_client.errors import CardError, DaemonUnavailable, RequestError
 from car_protocol import __version__
 from car_protocol.sockets import SYSTEM_SOCKET
 
@@ -18,7 +19,8 @@ from car_protocol.sockets import SYSTEM_SOCKET
 class Command(NamedTuple):
     """A command: its line of help, and a module that is imported on use, with the names of its functions.
 
-    `timeout_s` bounds the waiting for each answer; None for commands that wait for a model.
+    `timeout_s` bounds the waiting for each answer; None for commands that wait for a model. Of them, commands that need
+    the daemon ask it for its capacity first, which may take `hello_s`.
     """
 
     summary: str
@@ -26,14 +28,20 @@ class Command(NamedTuple):
     add_arguments: str = "add_arguments"
     run: str = "run"
     timeout_s: float | None = None
+    hello_s: float | None = None
 
     def declare(self, parser: ArgumentParser) -> None:
         """Declare its arguments."""
         self._function(self.add_arguments)(parser)
 
-    def execute(self, client: Client, options: Namespace) -> None:
+    def execute(self, options: Namespace) -> None:
         """Run the command."""
-        self._function(self.run)(client, options)
+        if self.hello_s is not None:
+            # The command itself says what else is wrong.
+            with suppress(RequestError, DaemonUnavailable), _client(options, self.hello_s) as client:
+                client.connect()
+        with _client(options, self.timeout_s) as client:
+            self._function(self.run)(client, options)
 
     def _function(self, name: str) -> Callable[..., None]:
         function: Callable[..., None] = getattr(import_module(f"car_client.carctl.{self.module}"), name)
@@ -47,13 +55,15 @@ COMMANDS = {
     "top": Command("show the running requests, live; sort and cancel them", "top.command"),
     "why": Command("show why prompts were read again", "why", timeout_s=ANSWER_S),
     "capacity": Command("show how many requests run at once, and why", "capacity", timeout_s=ANSWER_S),
-    "infer": Command("answer a prompt", "infer"),
-    "decide": Command("answer typed questions about a text by probabilities", "decide"),
+    "infer": Command("answer a prompt", "infer", hello_s=ANSWER_S),
+    "decide": Command("answer typed questions about a text by probabilities", "decide", hello_s=ANSWER_S),
     "chat": Command("talk with a model", "chat.command"),
-    "embed": Command("turn texts into vectors", "texts", "add_embed_arguments", "embed"),
-    "tokenize": Command("cut a text into the model's tokens", "texts", "add_tokenize_arguments", "tokenize"),
+    "embed": Command("turn texts into vectors", "texts", "add_embed_arguments", "embed", hello_s=ANSWER_S),
+    "tokenize": Command(
+        "cut a text into the model's tokens", "texts", "add_tokenize_arguments", "tokenize", hello_s=ANSWER_S
+    ),
     "models": Command("list, load, find, add and remove models", "models.command"),
-    "call": Command("call any method of the protocol, in JSON", "call"),
+    "call": Command("call any method of the protocol, in JSON", "call", hello_s=ANSWER_S),
     "metrics": Command(
         "print the daemon's metrics as Prometheus text", "admin", "add_no_arguments", "metrics", ANSWER_S
     ),
@@ -111,10 +121,7 @@ def run(arguments: list[str]) -> int:
     if options.system:
         options.socket = str(SYSTEM_SOCKET)
     try:
-        # A person at a terminal decides about another attempt.
-        command = COMMANDS[options.command]
-        with Client(options.socket, timeout=command.timeout_s, connect_timeout=0, max_retries=0) as client:
-            command.execute(client, options)
+        COMMANDS[options.command].execute(options)
         sys.stdout.flush()
     except Reported:
         return FAILED
@@ -127,6 +134,11 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+def _client(options: Namespace, timeout_s: float | None) -> Client:
+    # A person at a terminal decides about another attempt.
+    return Client(options.socket, timeout=timeout_s, connect_timeout=0, max_retries=0)
 
 
 def _fault(arguments: list[str]) -> str | None:

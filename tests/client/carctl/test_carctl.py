@@ -240,12 +240,26 @@ def test_metrics_have_no_commands_for_a_terminal_that_a_client_chose(daemon: Fak
     assert done.stdout.decode() == 'card_usage{app="␛]0;owned␇"} 1\ncard_up 1\n'
 
 
-@pytest.mark.parametrize("words", [["status"], ["capacity"], ["reload"], ["up"], ["down", "--timeout-ms", "9"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["capacity"],
+        ["reload"],
+        ["up"],
+        ["down", "--timeout-ms", "9"],
+        ["infer", "Hi"],
+        ["decide", "Hi", "--predicate", "it greets"],
+        ["embed", "Hi"],
+        ["tokenize", "Hi"],
+        ["call", "inference/capacity"],
+    ],
+)
 def test_a_daemon_that_hangs_is_said_to_hang(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(up, "ANSWER_S", 0.1)
-    monkeypatch.setitem(COMMANDS, words[0], COMMANDS[words[0]]._replace(timeout_s=0.1))
+    monkeypatch.setitem(COMMANDS, words[0], COMMANDS[words[0]]._replace(timeout_s=0.1, hello_s=0.1))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
