@@ -55,13 +55,13 @@ class Commands(Inbox[Command]):
     def follow(self, left: int, patience: float) -> list[Command]:
         """Return all commands that came after so many requests left their sequences, while others still run.
 
-        A request that waits for a sequence gets the free one, and clients often send the next request at once: when it
-        comes before the next decode, it need not wait for that. So wait for as many requests as left, at most
-        `patience` seconds.
+        A request that waits for a sequence gets the free one, a parked request too, and clients often send the next
+        request at once: when it comes before the next decode, it need not wait for that. So wait for as many requests
+        as left, at most `patience` seconds.
         """
         commands = self.receive(wait=False)
         deadline = self.clock() + min(patience, self._timeout)
-        while _runs(commands) < left and (wait_s := deadline - self.clock()) > 0:
+        while _takers(commands) < left and (wait_s := deadline - self.clock()) > 0:
             commands += self.receive(wait=True, timeout=wait_s)
         return commands
 
@@ -91,8 +91,8 @@ class Commands(Inbox[Command]):
             commands += self.receive(wait=True, timeout=left)
 
 
-def _runs(commands: list[Command]) -> int:
-    return sum(isinstance(command, Run) for command in commands)
+def _takers(commands: list[Command]) -> int:
+    return sum(isinstance(command, Run | Resume) for command in commands)
 
 
 class ThreadCount:

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from car_base.ipc.codec import encode_frame
-from car_base.ipc.frames import Halt, Park, Prepare, Run
+from car_base.ipc.frames import Halt, Park, Prepare, Resume, Run
 from car_engine.process import EngineProcess
 from car_engine.runner.loop import Command, Commands
 from car_protocol.infer import PromptParams
@@ -95,8 +95,9 @@ def test_the_wait_for_a_prompt_that_never_comes_is_short(timeout: float) -> None
     assert commands.gather(ROOM) == [command(1)]
 
 
-def test_after_an_end_beside_streams_the_next_request_is_awaited() -> None:
-    assert commands_that_come(command(2)).follow(1, LONG_S) == [command(2)]
+@pytest.mark.parametrize("follower", [run_command(2, [5, 6, 7]), Resume(2)], ids=["new", "parked"])
+def test_after_an_end_beside_streams_the_next_request_is_awaited(follower: Command) -> None:
+    assert commands_that_come(follower).follow(1, LONG_S) == [follower]
 
 
 def test_after_several_ends_as_many_requests_are_awaited_and_other_commands_are_kept_in_order() -> None:
