@@ -30,12 +30,17 @@ _OVERRATED = 0.6
 class _Table:
     """Seconds of steps of one kind: what rows cost, straight between the knots, and the price of a row for each cell.
 
-    `each` is the number of rows of one sequence, which decides whether attention uses tiles.
+    `each` is the number of rows of one sequence, which decides whether attention uses tiles. Rows of a table that is
+    `divisible` can be computed apart: until a step shows a size beyond all measured sizes, it costs at most in
+    proportion to what steps show. Else single rows that were measured on a busy machine would soon look cheaper than
+    rows together, which nobody would try.
     """
 
-    def __init__(self, measured: Mapping[int, float]) -> None:
+    def __init__(self, measured: Mapping[int, float], *, divisible: bool) -> None:
         known = dict(measured) or {1: _ROW_S, 2: _ROW_S * (1 + _FURTHER)}
         self._rows = [between(known, knot) for knot in KNOTS]
+        unmeasured = range(bisect_right(KNOTS, max(known)), len(KNOTS))
+        self._guessed = set(unmeasured) if divisible else set[int]()  # places of knots that no step has shown
         self._sums: dict[bool, tuple[float, float]] = {}  # By tiles or not: of seconds times depth, of depth squared.
         self._short = self._tiled = 0.0  # Prices, in seconds of a row for each cell.
 
@@ -57,6 +62,10 @@ class _Table:
         low, high, share = _place(rows)
         self._rows[low] *= 1 + (1 - share) * _WEIGHT * excess
         self._rows[high] *= 1 + share * _WEIGHT * excess
+        self._guessed -= {low, high} if share else {low}
+        for place in self._guessed:
+            most = self._rows[low] * max(1.0, KNOTS[place] / KNOTS[low])
+            self._rows[place] = min(self._rows[place], most)
 
     def _learn_price(self, depth: int, tiled: bool, seconds: float) -> None:
         """Learn a price from the seconds of a row after so many cells: deep steps count more than shallow steps."""
@@ -86,7 +95,8 @@ class StepCosts:
         threads: int = 1,
     ) -> None:
         single = {1: decode[1]} if decode and prefill and 1 in decode else {}
-        self._decode, self._prefill = _Table(decode or {}), _Table(single | dict(prefill or {}))
+        self._decode = _Table(decode or {}, divisible=True)
+        self._prefill = _Table(single | dict(prefill or {}), divisible=False)
         self._measured = ((self._decode, dict(decode or {})), (self._prefill, dict(prefill or {})))
         self._measured_with = self.threads = threads
         self._paces = {threads: 1.0}  # By number of threads.

@@ -64,6 +64,16 @@ def test_a_size_that_always_takes_the_same_costs_that_soon(size: int, factor: fl
     assert costs.prefill(size) == pytest.approx(true, rel=0.02)
 
 
+def test_a_size_that_no_step_has_shown_costs_at_most_in_proportion_to_what_steps_show() -> None:
+    costs = StepCosts({1: 0.5}, {16: 1.0})
+    for _ in range(30):
+        costs.decoded(1, 0.1)
+    assert all(costs.decode(rows) <= 1.001 * rows * costs.decode(1) for rows in (2, 3, 8, 32))
+    for _ in range(30):
+        costs.decoded(8, 1.5)
+    assert costs.decode(8) > 1.4, "what steps show counts, also if it is dearer"
+
+
 def test_one_stall_moves_a_cost_by_less_than_half() -> None:
     costs = StepCosts({1: 0.01, 8: 0.03})
     costs.decoded(8, 30.0)

@@ -28,6 +28,19 @@ def test_with_time_and_memory_everything_is_measured(model: LlamaModel) -> None:
     assert min([*curve.decode.values(), *curve.prefill.values()]) > 0
 
 
+@pytest.mark.parametrize("stalled", [2, 4, 8, 16, 32])
+def test_rows_together_cost_no_more_than_apart_however_busy_the_machine_was(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch, stalled: int
+) -> None:
+    def once(_self: Calibration, _kind: str, size: int) -> float:
+        return 10.0 if size == stalled else 0.01 + 0.001 * size
+
+    monkeypatch.setattr(Calibration, "_once", once)
+    curve = trial(model).measure(1000.0)
+    assert all(seconds <= rows * curve.decode[1] for rows, seconds in curve.decode.items())
+    assert curve.plausible
+
+
 def test_without_time_nothing_is_declared_to_be_measured(model: LlamaModel) -> None:
     curve = trial(model, tick=1.0).measure(0.5)
     assert (curve.decode, curve.prefill) == ({}, {})
