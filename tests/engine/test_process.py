@@ -114,3 +114,8 @@ def test_what_a_stopped_process_was_at_counts_from_the_moment_at_which_it_goes_o
     assert beats.runs_since == 20.0
     assert beats.due(21.0)
     assert beats.runs_since == 20.0
+
+
+def test_an_engine_imports_the_low_level_binding_alone() -> None:
+    program = "import car_engine.assembly, sys; print({'llama_cpp.llama', 'jinja2'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"set()\n"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import llama_cpp
+from llama_cpp import llama_cpp
 
 # The largest single allocation; a driver may refuse the rest of a device in one piece.
 _PIECE = 1 << 30
@@ -41,7 +41,7 @@ def fill(free: Callable[[], int], take: Callable[[int], None], left: int) -> Non
 def library() -> ctypes.CDLL:
     """Return ggml with its backends loaded."""
     llama_cpp.llama_backend_init()
-    return ctypes.CDLL(llama_cpp.llama_cpp._lib._name)
+    return ctypes.CDLL(llama_cpp._lib._name)
 
 
 def find(ggml: ctypes.CDLL, kind: int = _OWN_MEMORY) -> ctypes.c_void_p | None:

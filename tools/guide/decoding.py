@@ -5,8 +5,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import llama_cpp
 import numpy as np
+from llama_cpp import llama_cpp
 
 MAX_TOKENS = 320
 THREADS = 1  # so small a model loses more by waiting for other threads than it gains

@@ -3,9 +3,9 @@
 import contextlib
 import ctypes
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
-import llama_cpp
 from llama_cpp import llama_cpp as binding
 
 # The log callback that discards every line.
@@ -13,12 +13,14 @@ log_nothing = binding.llama_log_callback(lambda _level, _text, _user_data: None)
 # ggml's number for the level of errors, and the most of them that are kept.
 _ERROR = 4
 _MOST_ERRORS = 100
+# Found before the engine is confined.
+_VERSION = version("llama_cpp_python")
 _keeps_gil = ctypes.PyDLL(binding._lib._name)
 
 
 def library_build() -> str:
     """Return the version of the binding, which pins that of llama.cpp, and the CPU features that it names."""
-    return f"{llama_cpp.__version__} {binding.llama_print_system_info().decode()}"
+    return f"{_VERSION} {binding.llama_print_system_info().decode()}"
 
 
 def finds_gpus() -> bool:
