@@ -30,10 +30,10 @@ _OVERRATED = 0.6
 class _Table:
     """Seconds of steps of one kind: what rows cost, straight between the knots, and the price of a row for each cell.
 
-    `each` is the number of rows of one sequence, which decides whether attention uses tiles. Rows of a table that is
-    `divisible` can be computed apart: until a step shows a size beyond all measured sizes, it costs at most in
-    proportion to what steps show. Else single rows that were measured on a busy machine would soon look cheaper than
-    rows together, which nobody would try.
+    `each` is the number of rows of one sequence, which decides whether attention uses tiles. A table is `divisible` if
+    the planner may compute its rows one by one. A size beyond all measured sizes then costs at most in proportion to
+    what steps show, until a step shows the size itself. Without this bound the planner would never try rows together
+    once single rows become cheaper than they were measured.
     """
 
     def __init__(self, measured: Mapping[int, float], *, divisible: bool) -> None:

@@ -80,15 +80,15 @@ class Calibration:
         for kind, size in _PLAN:
             most = self._context.sequences if kind == "decode" else self._context.context_tokens
             known = seconds[kind]
-            smaller = max((other for other in known if other <= size), default=None)
-            # An upper bound: see `_lawful`.
-            expected = known[smaller] * size / smaller if smaller else min(known.values(), default=0.0)
             left = budget - (self._clock() - started)
-            if size <= most and expected * (_REPEATS + 1) <= left:
+            if size <= most and _most_s(known, size) * (_REPEATS + 1) <= left:
                 seconds[kind][size] = min(self._once(kind, size) for _ in range(_REPEATS + 1))
         others = self._others(before, self._cores(), self._clock() - started)
         self._context.close()
-        return Curve(_lawful(decode), _lawful(prefill), others)
+        # A stall of a busy machine may have broken the law. The engine would hardly see such a mistake, because it
+        # computes rows apart that look dearer together.
+        decode, prefill = ({size: _most_s(costs, size) for size in costs} for costs in (decode, prefill))
+        return Curve(decode, prefill, others)
 
     def _cores(self) -> CoresReading | None:
         """Return the processor times; None if they cannot be read."""
@@ -119,10 +119,9 @@ class Calibration:
         return seconds
 
 
-def _lawful(costs: dict[int, float]) -> dict[int, float]:
-    """Return costs that grow with the size, and at most in proportion, because rows can be computed apart.
+def _most_s(known: dict[int, float], size: int) -> float:
+    """Return the most that a size costs by the known sizes; 0 without any.
 
-    A stall of a busy machine would break this law. Rows that look dearer together are computed apart, so the engine
-    would hardly see the mistake.
+    Costs grow with the size, and at most in proportion, because rows can be computed apart.
     """
-    return {size: min(cost * max(1.0, size / other) for other, cost in costs.items()) for size in costs}
+    return min((cost * max(1.0, size / other) for other, cost in known.items()), default=0.0)

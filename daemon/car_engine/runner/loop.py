@@ -186,7 +186,7 @@ class EngineLoop:
         self._send = send
         self._stepped = 0.0  # the end of the last step
         self._step_s = 0.0  # its seconds
-        self._parked = 0  # requests that gave up their sequences, which nobody has taken yet
+        self._parked = 0  # requests that were parked since the loop last waited for who takes their sequences
         self._reported_s = 0.0  # seconds of all phases that frames have reported
         self.progress = LoopProgress()
 
