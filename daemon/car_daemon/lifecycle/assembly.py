@@ -3,7 +3,7 @@
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,7 +88,7 @@ class Control(NamedTuple):
 
     config: Callable[[], Config]
     stop: Callable[[], None]
-    reload: Callable[[], None]
+    reload: Callable[[], Awaitable[None]]
     begin_drain: Callable[[float | None, Responder | None], None]
 
 

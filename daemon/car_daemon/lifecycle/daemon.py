@@ -55,6 +55,8 @@ class Daemon:
         control = Control(lambda: self.config, self.stop, self.reload, self.begin_drain)
         self._parts = Assembly(config, sockets, seams or Seams(), control)
         self._is_stopping = False
+        self._reloading = asyncio.Lock()
+        self._signalled: set[asyncio.Task[None]] = set()  # reloads that signals asked for
 
     async def run(self) -> None:
         """Serve until stopped; `failure` says afterwards whether the default model could be loaded."""
@@ -94,10 +96,16 @@ class Daemon:
         self._is_stopping = True
         self.begin_drain()
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Read the configuration again; raises ConfigError and changes nothing if it cannot be used."""
+        # One after the other, so that the file that was read last is in force.
+        async with self._reloading:
+            await self._reload()
+
+    async def _reload(self) -> None:
         with self._parts.service.reloading():
-            config = self._read_config()
+            # In a thread, because the tables of 10,000 people take most of a second, and answers go on meanwhile.
+            config = await asyncio.to_thread(self._read_config)
             old, self.config = self.config, config
             self._parts.auto_device.look()
             self._parts.reload.apply(config)
@@ -139,7 +147,12 @@ class Daemon:
             stopping.callback(service.stop)
 
     def _reload_by_signal(self) -> None:
+        task = asyncio.create_task(self._reload_or_log(), name="reload")
+        self._signalled.add(task)
+        task.add_done_callback(self._signalled.discard)
+
+    async def _reload_or_log(self) -> None:
         try:
-            self.reload()
+            await self.reload()
         except ConfigError as error:
             log.error("config.invalid", key=error.key)

@@ -1,10 +1,11 @@
 """Methods that drain and reload the daemon, and that cancel requests of other connections."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from car_daemon.config.tables import ConfigError
 from car_daemon.connections.call import CallWork, RpcCall
 from car_daemon.connections.connection import Connection
+from car_daemon.methods.call_tasks import CallTasks
 from car_daemon.methods.dispatch import Handler
 from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import Responder
@@ -26,7 +27,7 @@ class Administration:
         self,
         *,
         drain: Callable[[float | None, Responder], None],
-        reload: Callable[[], None],
+        reload: Callable[[], Awaitable[None]],
         admins: Callable[[], set[int]],
         connections: Callable[[], Iterable[Connection]],
     ) -> None:
@@ -34,6 +35,7 @@ class Administration:
         self._reload = reload
         self._admins = admins
         self._connections = connections
+        self._tasks = CallTasks()
 
     def table(self) -> dict[str, Handler]:
         """Return the handlers by method."""
@@ -64,11 +66,14 @@ class Administration:
         call.work = CallWork(lambda reason: call.error(RpcError(reason)))
         self._drain(None if params.timeout_ms is None else params.timeout_ms / 1000, call)
 
-    def reload(self, connection: Connection, _call: RpcCall, _params: NoParams) -> Empty:
-        """Read the configuration again; an invalid one changes nothing and raises RpcError `invalid_params`."""
+    def reload(self, connection: Connection, call: RpcCall, _params: NoParams) -> None:
+        """Read the configuration again; an invalid one changes nothing and is answered with `invalid_params`."""
         self.permit(connection.identity)
+        self._tasks.answer(call, "daemon/reload", self._reloaded())
+
+    async def _reloaded(self) -> Empty:
         try:
-            self._reload()
+            await self._reload()
         except ConfigError as error:
             raise invalid_param(error.key) from error
         return Empty()

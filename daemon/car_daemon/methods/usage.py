@@ -1,14 +1,12 @@
 """The method that reports usage, from the ledger."""
 
-import asyncio
 from collections.abc import Callable
 
-from car_base.host import defects
-from car_daemon.connections.call import CallWork, RpcCall
+from car_daemon.connections.call import RpcCall
 from car_daemon.connections.connection import Connection
 from car_daemon.ledger.ledger import Ledger
+from car_daemon.methods.call_tasks import CallTasks
 from car_daemon.methods.dispatch import Handler
-from car_protocol.errors import RpcError
 from car_protocol.usage import UsageParams
 
 
@@ -18,7 +16,7 @@ class UsageMethods:
     def __init__(self, ledger: Ledger, admins: Callable[[], set[int]]) -> None:
         self._ledger = ledger
         self._admins = admins
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = CallTasks()
 
     def table(self) -> dict[str, Handler]:
         """Return the handlers by method."""
@@ -28,21 +26,4 @@ class UsageMethods:
         """Report what requests took."""
         identity = connection.identity
         seen = None if identity.number in self._admins() else identity.name
-        task = asyncio.create_task(self._answer(call, params, seen), name="usage report")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-        def cancel(reason: str) -> None:
-            task.cancel()
-            call.error(RpcError(reason))
-
-        call.work = CallWork(cancel)
-
-    async def _answer(self, call: RpcCall, params: UsageParams, identity: str | None) -> None:
-        try:
-            call.result(await self._ledger.report(params, identity))
-        except RpcError as error:
-            call.error(error)
-        except Exception as error:  # noqa: BLE001 - the call would never be answered
-            defects.report("call.failed", error, method="daemon/usage")
-            call.error(RpcError("internal_error"))
+        self._tasks.answer(call, "daemon/usage", self._ledger.report(params, seen))

@@ -1,5 +1,6 @@
 """Permissions to drain, to reload and to cancel requests."""
 
+import asyncio
 import json
 from typing import Any, cast
 
@@ -22,6 +23,13 @@ from car_protocol.status import CancelOtherParams, Drained, DrainParams
 ROOT, OWN, ADMIN, OTHER = 0, 1000, 1001, 1002
 
 
+def outbound() -> OutboundBuffer:
+    """Return a buffer of a client that reads."""
+    return OutboundBuffer(
+        Limits(), lambda measure: MemoryShare(ClientMemoryLimit(), lambda: (-1, 0), measure, lambda: None)
+    )
+
+
 class FakeConnection:
     """A connection of a user, with one request that remembers why it was cancelled."""
 
@@ -30,9 +38,13 @@ class FakeConnection:
         self.peer = Peer(uid, 1)
         self.identity = Identity(uid)
         self.cancelled: list[str] = []
-        self.call = RpcCall("a", 0, lambda *_: None, cast(OutboundBuffer, None))
+        self.responses: asyncio.Queue[Any] = asyncio.Queue()
+        self.call = RpcCall("a", 0, self._respond, outbound())
         self.call.work = CallWork(self.cancelled.append)
         self.requests = self
+
+    def _respond(self, _call: RpcCall, response: bytes) -> None:
+        self.responses.put_nowait(json.loads(response))
 
     def identity_of(self, _request_id: Id) -> Identity:
         return self.identity
@@ -57,7 +69,7 @@ class World:
             connections=lambda: cast(list[Connection], list(self.connections.values())),
         ).table()
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         if self._fault is not None:
             raise self._fault
         self.reloaded += 1
@@ -73,21 +85,19 @@ class World:
 
 
 @pytest.mark.parametrize("uid", [ROOT, OWN, ADMIN])
-def test_the_daemons_user_root_and_administrators_drain_and_reload(uid: int) -> None:
+async def test_the_daemons_user_root_and_administrators_drain_and_reload(uid: int) -> None:
     world = World()
     world.call(uid, "daemon/drain", DrainParams(timeout_ms=1500))
     world.call(uid, "daemon/drain", DrainParams())
     world.call(uid, "daemon/reload", NoParams())
+    assert (await world.connections[uid].responses.get())["result"] == {}
     assert (world.drained, world.reloaded) == ([1.5, None], 1)
 
 
 def test_a_cancelled_drain_call_is_answered_and_the_drain_goes_on() -> None:
     world = World()
     ended: list[Any] = []
-    outbound = OutboundBuffer(
-        Limits(), lambda measure: MemoryShare(ClientMemoryLimit(), lambda: (-1, 0), measure, lambda: None)
-    )
-    call = RpcCall("a", 0, lambda _, response: ended.append(json.loads(response)), outbound)
+    call = RpcCall("a", 0, lambda _, response: ended.append(json.loads(response)), outbound())
     world.connections[OWN].call = call
     world.call(OWN, "daemon/drain", DrainParams())
     call.cancel("cancelled")
@@ -127,6 +137,8 @@ def test_connections_and_requests_that_are_not_there_are_ignored() -> None:
     assert not any(connection.cancelled for connection in world.connections.values())
 
 
-def test_a_configuration_that_cannot_be_used_is_an_error_that_names_the_key() -> None:
-    error = World(ConfigError("text of the file", "queue.limit")).refused(OWN, "daemon/reload", NoParams())
-    assert (error.reason, error.data) == ("invalid_params", {"param": "queue.limit"})
+async def test_a_configuration_that_cannot_be_used_is_an_error_that_names_the_key() -> None:
+    world = World(ConfigError("text of the file", "queue.limit"))
+    world.call(OWN, "daemon/reload", NoParams())
+    error = (await world.connections[OWN].responses.get())["error"]
+    assert (error["code"], error["data"]["param"]) == (-32602, "queue.limit")
