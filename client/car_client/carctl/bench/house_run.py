@@ -189,14 +189,14 @@ async def _connected(server: HouseServer, app: App) -> AsyncIterator[Target]:
 
 @asynccontextmanager
 async def _shown(title: str, seconds: float) -> AsyncIterator[None]:
-    """Show a bar that is full after `seconds`."""
+    """Show a bar that is full after `seconds`; without one the title, because the table comes after minutes."""
 
     async def count() -> None:
         for _ in range(int(seconds)):
             await asyncio.sleep(1)
             tick()
 
-    with progress(title, int(seconds)) as tick:
+    with progress(title, int(seconds), lines=True) as tick:
         counting = asyncio.create_task(count())
         try:
             yield
