@@ -1,7 +1,6 @@
 """Checks of what the daemon reports: its version, its models, their memory and devices, its cluster."""
 
 import os
-import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -131,7 +130,6 @@ def _is_loopback(host: str) -> bool:
 
 
 # A reason that has its own advice, which is about a setting and not about the file.
-_REMEDY = re.compile("[:;] set ")
 _MIB = 1024**2
 _GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128")
 _TIMEOUT_S = 5.0
@@ -168,7 +166,7 @@ def _context(client: Client, model: ModelStatus) -> CheckResult:
     except CardError as error:
         return CheckResult("warn", "context", f"{model.name}: {explain(error)}", _LOGS)
     if details.why is not None:
-        return CheckResult("warn", "context", f"{model.name}: {details.why}", file_advice(model))
+        return CheckResult("warn", "context", f"{model.name}: {details.why}", file_advice(model, details.why))
     facts = f"{model.name}: {_sequences(model)}"
     if details.file is not None:
         facts += f", trained for {details.file.context_length:,}"
@@ -207,8 +205,7 @@ def _models(status: Status, _: str | None) -> Iterator[CheckResult]:
         state = f"{model.name}, {model.state}"
         if model.state == "failed":
             reason = model.reason if model.reason is not None else "unknown"
-            advice = "" if _REMEDY.search(reason) else file_advice(model)
-            yield CheckResult("fail", "model", f"{state}: {reason}", advice)
+            yield CheckResult("fail", "model", f"{state}: {reason}", file_advice(model, reason))
         elif model.size_bytes is None:
             level: Level = "fail" if model.default else "warn"
             yield CheckResult(level, "model", f"{state}: no file {model.path}", file_advice(model))

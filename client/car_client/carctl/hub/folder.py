@@ -1,5 +1,6 @@
 """The folder of downloaded models, and the files of it that a command may touch."""
 
+import re
 from argparse import ArgumentTypeError
 from pathlib import Path
 from shlex import quote
@@ -7,6 +8,10 @@ from shlex import quote
 from car_client.carctl.hub.remote import PullError
 from car_client.results import Model
 from car_protocol.hub import FORM, PREFIX, SYSTEM_MODELS, HubFile, hub_file, models_folder
+
+# Reasons of the daemon that say what to do, and those of files that are whole.
+_REMEDY = re.compile("[:;] (set|name) ")
+_UNSERVED = "which card does not serve"
 
 
 def hub_name(text: str) -> HubFile:
@@ -35,8 +40,12 @@ def check_inside(path: Path, folder: Path) -> None:
         raise PullError(f"a link leads out of {folder}: {path.parent}; remove it")
 
 
-def file_advice(model: Model) -> str:
-    """Return advice about a model whose file cannot be used."""
+def file_advice(model: Model, why: str = "") -> str:
+    """Return advice about a model whose file cannot be used, empty if the reason says what to do."""
+    if _REMEDY.search(why):
+        return ""
+    if _UNSERVED in why:
+        return "use another model: `carctl models suggest` names some"
     if model.size_bytes is not None:
         return f"check that {model.path} is a complete GGUF file"
     for system in (False, True):

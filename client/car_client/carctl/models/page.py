@@ -43,7 +43,7 @@ def _figures(details: ModelDetails) -> dict[str, str]:
         state = f"ready on {model.device}, {model.capacity} at once, {model.context_tokens:,} tokens each"
     shown = {"model": f"{model.name} (default)" if model.default else model.name, "state": state, "file": model.path}
     if details.why is not None:
-        shown["but"] = f"{details.why}; {file_advice(model)}"
+        shown["but"] = "; ".join(filter(None, (details.why, file_advice(model, details.why))))
     if details.file:
         shown |= _file_figures(details.file)
     lists = {"can": model.can, **_syntax(details.file), "aliases": model.aliases}

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from car_daemon.gguf.invalid import Flaw
 from car_protocol.errors import RpcError
 from car_protocol.hub import models_folder
 from tests.client.carctl.command import carctl
@@ -112,6 +113,18 @@ def test_another_file_that_cannot_be_used_is_shown_with_what_to_do(
 ) -> None:
     page = shown(daemon, {"model": model() | {"size_bytes": size}, "why": "a fixed text"})
     assert line(page, "but") == f"a fixed text; {advice}"
+
+
+ANOTHER = "; use another model: `carctl models suggest` names some"
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"),
+    [*dict.fromkeys((Flaw.DIFFUSION, Flaw.TRANSLATES, Flaw.DRAFTS, Flaw.SOUNDS), ANOTHER).items(), (Flaw.ADAPTER, "")],
+)
+def test_the_advice_about_a_whole_file_follows_from_the_reason(daemon: FakeDaemon, reason: Flaw, advice: str) -> None:
+    page = shown(daemon, {"model": model(), "why": reason.value})
+    assert line(page, "but") == reason.value + advice
 
 
 def test_an_older_daemon_is_told_from_a_model_that_is_not_there(daemon: FakeDaemon) -> None:
