@@ -29,7 +29,7 @@ def daemon_with_projector(settings: str = "sequences = 3", **environment: str) -
         config = (
             f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\n{settings}\ncontext_tokens = 512\n'
             # Guesses change the shape of a decode from one run to the next, and with it the last digits.
-            f'projector = "{folder}/eyes.gguf"\nspeculative = false\n'
+            f'projector = "{folder}/eyes.gguf"\nspeculative = false\n[people.ada]\n[people.bob]\n'
         )
         with running(folder, *configured(folder, config), **environment) as daemon:
             yield daemon
@@ -211,6 +211,18 @@ def test_a_text_is_not_kept_waiting_by_requests_whose_images_are_being_encoded(e
     assert all("result" in answer for answer in answers)
     # By order of arrival it would be the last: eight images for three sequences.
     assert [answer["id"] for answer in answers].index(text) < len(images) / 2
+
+
+@pytest.mark.slow
+def test_a_persons_image_is_answered_among_the_first_of_another_persons_flood(eyes: RawClient) -> None:
+    images = [picture(shade, (1000, 1000)) for shade in range(49)]
+    seen = [asked(image, "seen?", cache_prompt=False, person="ada") for image in images[1:]]
+    last = asked(images[0], "seen?", cache_prompt=False, person="bob")
+    flood, own = [eyes.send("infer", each) for each in seen], eyes.send("infer", last)
+    answers = [eyes.receive() for _ in range(49)]
+    assert all("result" in answer for answer in answers)
+    # By order of arrival it would be the last.
+    assert [answer["id"] for answer in answers].index(own) < len(flood) / 4
 
 
 @pytest.mark.slow
