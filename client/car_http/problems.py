@@ -134,7 +134,9 @@ def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
     elif isinstance(error, ContextExceeded) and "param" in error.data:
         param = members.get(error.data["param"], error.data["param"])
     message = _message(error, param, members)
-    return Problem(row.status, row.code, message, param=param, retry_after_ms=pause_ms, retry=row.retry)
+    # Clients that retry by themselves would sleep to the end of the day without a word.
+    retry = False if "ends_at" in error.data else row.retry
+    return Problem(row.status, row.code, message, param=param, retry_after_ms=pause_ms, retry=retry)
 
 
 def _is_of_another_version(error: InvalidParams) -> bool:

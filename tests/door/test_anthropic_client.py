@@ -266,7 +266,21 @@ async def test_a_limit_of_a_person_is_429(offline: OfflineDoor, fake: FakeDaemon
     fake.answers["infer"] = RpcError("quota", limit="in_flight", value=1, used=1, retry_after_ms=1000)
     answer = await offline.post("/v1/messages", {"model": "guide", "max_tokens": 9, "messages": QUESTION})
     assert (answer.status, answer.headers["retry-after-ms"]) == (429, "1000")
-    assert answer.json["error"]["type"] == "rate_limit_error"
+    assert (answer.json["error"]["type"], "x-should-retry" in answer.headers) == ("rate_limit_error", False)
+
+
+async def test_clients_do_not_sleep_to_the_end_of_a_day_that_is_used_up(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    day: dict[str, Any] = {
+        "limit": "tokens_per_day",
+        "value": 30,
+        "used": 31,
+        "retry_after_ms": 78_466_727,
+        "ends_at": 1_900_000_000,
+    }
+    fake.answers["infer"] = RpcError("quota", **day)
+    answer = await offline.post("/v1/messages", {"model": "guide", "max_tokens": 9, "messages": QUESTION})
+    assert (answer.status, answer.headers["retry-after"], answer.headers["x-should-retry"]) == (429, "78467", "false")
+    assert "until 2030-03-17 17:46 UTC" in answer.json["error"]["message"]
 
 
 async def test_an_overload_is_529(offline: OfflineDoor, fake: FakeDaemon) -> None:
