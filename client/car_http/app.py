@@ -38,6 +38,7 @@ class Door:
         self._keys = keys
         self._bodies = bodies or BodyMemory()
         self._wrong_keys = WrongKeys()
+        self._fault = ""  # why the keys could not be read, as logged last
         self._router = Router([_route(context, each) for each in ENDPOINTS], redirect_slashes=False)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -94,7 +95,11 @@ class Door:
                 exchange.key = self._key(exchange.head)
                 exchange.admitted = partial(self._knows, exchange.key)
             except KeysError as error:
-                raise Problem(503, "keys_unusable", f"the door cannot read its keys: {error}") from error
+                # Not for the client, who may be anybody: the reason has a path of this machine.
+                if self._fault != (why := str(error)):
+                    _LOG.error("the door cannot read its keys: %s", why)
+                    self._fault = why
+                raise Problem(503, "keys_unusable", "the door cannot read its keys: its log has the reason") from error
         guard.check_content_type(exchange.head, self._rules)
 
     def _knows(self, key: Key) -> bool:

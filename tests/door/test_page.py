@@ -222,11 +222,12 @@ async def test_a_viewer_gets_its_own_requests_and_sums_of_the_others(
     assert str(fake.path) not in json.dumps(event)
 
 
+@pytest.mark.parametrize("path", ["/card/events", "/models/sse"])
 async def test_a_stream_ends_once_its_key_is_removed(
-    offline: OfflineDoor, fake: FakeDaemon, folder: Path, key: str
+    offline: OfflineDoor, fake: FakeDaemon, folder: Path, key: str, path: str
 ) -> None:
     headers, answer = SSE | {"authorization": f"Bearer {key}"}, Answer()
-    task = asyncio.create_task(offline.into(answer, "GET", "/card/events", b"", headers, unix=False))
+    task = asyncio.create_task(offline.into(answer, "GET", path, b"", headers, unix=False))
     await answer.began.wait()
     before = len(answer.body)
     remove_key(folder / "http-keys", "me")

@@ -402,6 +402,7 @@ async def test_keys_that_cannot_be_read_admit_nobody(fake: FakeDaemon, folder: P
         headers = {"host": "localhost", "authorization": "Bearer " + "x" * 40}
         answer = await door.request("GET", "/v1/models", b"", headers, unix=False)
     assert (answer.status, answer.json["error"]["code"]) == (503, "keys_unusable")
+    assert str(keys).encode() not in answer.body
 
 
 @pytest.fixture

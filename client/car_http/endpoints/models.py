@@ -63,7 +63,7 @@ async def _watched(door: DoorContext, exchange: Exchange) -> None:
     changes = await _changes(door, shown)
     await exchange.start(200, {"content-type": SSE, "cache-control": "no-store"})
     with door.feeds.endless(left.set):
-        while not left.is_set():
+        while not left.is_set() and exchange.admitted():
             await exchange.write(changes or sse.ALIVE)
             await _pause(left)
             try:
