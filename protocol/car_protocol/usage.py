@@ -12,6 +12,7 @@ DATE_PATTERN = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}\Z"
 MOST_ROWS = 1000
 # A month.
 DEFAULT_DAYS = 30
+NOT_KEPT = "no ledger is kept: it begins with the first person (carctl people add)"
 
 
 class UsageParams(Params, frozen=True, kw_only=True):

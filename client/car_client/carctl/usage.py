@@ -13,11 +13,11 @@ from car_client.carctl.view.json_output import print_document, typed
 from car_client.carctl.view.status_tables import Listing
 from car_client.client import Client
 from car_client.errors import CardError
-from car_protocol.usage import DEFAULT_DAYS, Amounts, UsageReport, UsageRow
+from car_protocol.usage import DEFAULT_DAYS, NOT_KEPT, Amounts, UsageReport, UsageRow
 
 
-class Cut(CardError):
-    """The report has more rows than a daemon sends; what it sent was printed."""
+class Incomplete(CardError):
+    """The report lacks rows, which the ledger does not give or which are too many; what came was printed."""
 
 
 _DIMENSIONS = ("person", "app", "model", "day")
@@ -59,8 +59,10 @@ def run(client: Client, options: Namespace) -> None:
         _print_csv(report, params["by"])
     else:
         _print_table(report, params["by"])
-    if report.why is not None:
-        print(f"carctl: {one_line(report.why)}", file=sys.stderr)
+    if report.why == NOT_KEPT:
+        print(f"carctl: {report.why}", file=sys.stderr)
+    elif report.why is not None:
+        raise Incomplete(report.why)
 
 
 def _print_table(report: UsageReport, by: list[str]) -> None:
@@ -95,7 +97,7 @@ def _print_csv(report: UsageReport, by: list[str]) -> None:
         values = asdict(row)
         writer.writerow([*(_cell(_name(row, each)) for each in by), *(values[name] for name in amounts)])
     if report.left_out:
-        raise Cut(f"{report.left_out:,} rows are left out: ask for fewer days by --since and --until")
+        raise Incomplete(f"{report.left_out:,} rows are left out: ask for fewer days by --since and --until")
 
 
 def _cell(text: str) -> str:

@@ -16,7 +16,7 @@ from car_base.host.timers import Periodic
 from car_daemon.ledger.query import FILE_NAME, LedgerError, UsageQuery, date_of
 from car_daemon.ledger.sums import Rows, Sums
 from car_protocol.errors import RpcError
-from car_protocol.usage import DEFAULT_DAYS, UsageParams, UsageReport, UsageRow
+from car_protocol.usage import DEFAULT_DAYS, NOT_KEPT, UsageParams, UsageReport, UsageRow
 
 if TYPE_CHECKING:
     from car_daemon.ledger.usage_file import UsageFile
@@ -55,9 +55,6 @@ class FileThread:
 
             self._file = UsageFile(self._folder)
         return self._file
-
-
-NOT_KEPT = "no ledger is kept: it begins with the first person (carctl people add)"
 
 
 class Ledger:
@@ -119,6 +116,8 @@ class Ledger:
         """Return the rows of an identity, of all for None; all until now are in it. Raises RpcError for a date."""
         until = self._today if params.until is None else _day("until", params.until)
         since = max(1, until - DEFAULT_DAYS + 1) if params.since is None else _day("since", params.since)
+        if params.until is None and since == until + 1:
+            since = until  # it is today for a client whose time zone is ahead of the daemon's
         if since > until:
             raise RpcError("invalid_params", param="since", why="give a day before `until`, which is today if absent")
         query = UsageQuery(list(dict.fromkeys(params.by)), since, until, identity)

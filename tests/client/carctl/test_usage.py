@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from car_protocol.usage import NOT_KEPT
 from tests.client.carctl.command import carctl
 from tests.client.fake_daemon import FakeDaemon
 
@@ -54,12 +55,12 @@ def test_csv_has_every_amount_and_no_label_becomes_a_formula(reporting: FakeDaem
     ]
 
 
-@pytest.mark.parametrize("form", ["--csv", "--by=app"])
+@pytest.mark.parametrize("form", ["--csv", "--by=app", "--json"])
 def test_a_label_controls_no_terminal(reporting: FakeDaemon, form: str) -> None:
-    reporting.answers["daemon/usage"] = {**REPORT, "rows": [{"uid": 1, "app": "\x1b]0;owned\x07\u202eabc"}]}
+    reporting.answers["daemon/usage"] = {**REPORT, "rows": [{"uid": 1, "app": "\x1b]0;owned\x07\x9b\u202eabc"}]}
     _, shown, _ = usage(reporting, "--by", "app", form)
     assert "owned" in shown
-    assert not set(shown) & {"\x1b", "\x07", "\u202e"}
+    assert not set(shown) & {"\x1b", "\x07", "\x9b", "\u202e"}
 
 
 def test_a_number_of_days_ends_today(reporting: FakeDaemon) -> None:
@@ -73,10 +74,17 @@ def test_a_number_of_days_ends_today(reporting: FakeDaemon) -> None:
 
 
 def test_the_reason_why_rows_are_missing_goes_to_standard_error(reporting: FakeDaemon) -> None:
-    reporting.answers["daemon/usage"] = {**REPORT, "rows": [], "why": "no ledger is kept"}
+    reporting.answers["daemon/usage"] = {**REPORT, "rows": [], "why": NOT_KEPT}
     code, shown, error = usage(reporting)
-    assert (code, error) == (0, "carctl: no ledger is kept\n")
+    assert (code, error) == (0, f"carctl: {NOT_KEPT}\n")
     assert "anna" not in shown
+
+
+def test_usage_that_cannot_be_read_is_no_empty_usage_for_a_script(reporting: FakeDaemon) -> None:
+    reporting.answers["daemon/usage"] = {**REPORT, "rows": [], "why": "the ledger cannot be read: a folder"}
+    for form in ("--csv", "--json", "--by=day"):
+        code, shown, error = usage(reporting, form)
+        assert (code, bool(shown), error) == (1, True, "carctl: the ledger cannot be read: a folder\n")
 
 
 def test_csv_that_is_cut_is_an_error_that_says_how_to_get_the_rest(reporting: FakeDaemon) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from car_daemon.ledger.ledger import NOT_KEPT, Ledger
+from car_daemon.ledger.ledger import Ledger
 from car_daemon.ledger.query import FILE_NAME
 from car_protocol.errors import RpcError
-from car_protocol.usage import UsageParams
+from car_protocol.usage import NOT_KEPT, UsageParams
 from tests.daemon.captured_log import capture_logs
 from tests.pace import HANG_S
 
@@ -226,6 +226,15 @@ async def test_a_first_day_behind_the_last_is_refused(ledgers: Callable[[], Ledg
     with pytest.raises(RpcError) as refused:
         await ledgers().report(UsageParams(since="2026-01-02", until="2026-01-01"), None)
     assert refused.value.data["param"] == "since"
+
+
+async def test_today_of_a_client_ahead_of_the_daemons_time_zone_is_today(ledgers: Callable[..., Ledger]) -> None:
+    ledger = keep(ledgers())
+    count(ledger, 9)
+    assert await total(ledger, since="2026-03-02") == 9
+    with pytest.raises(RpcError):
+        await total(ledger, since="2026-03-03")
+    await ledger.close()
 
 
 @pytest.mark.parametrize("name", ["since", "until"])

@@ -8,6 +8,8 @@ from car_client.client import Client
 from car_client.errors import ProtocolError
 
 T = TypeVar("T")
+# Characters that JSON may contain as they are, and that control a terminal or turn its lines round.
+_ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
 def print_result(client: Client, method: str) -> None:
@@ -17,13 +19,17 @@ def print_result(client: Client, method: str) -> None:
 
 def print_document(document: Any) -> None:
     """Print plain data as indented JSON."""
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    print(_formatted(document, 2))
 
 
 def json_text(document: Any, output: TextIO) -> str:
     """Return plain data or JSON text as JSON: indented for a terminal, in one line for everything else."""
-    text = msgspec.json.encode(document)
-    return msgspec.json.format(text, indent=2 if output.isatty() else -1).decode()
+    return _formatted(document, 2 if output.isatty() else -1)
+
+
+def _formatted(document: Any, indent: int) -> str:
+    """Return JSON that no terminal takes for a command: clients choose their labels."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=indent).decode().translate(_ESCAPED)
 
 
 def typed(document: Any, kind: type[T]) -> T:
