@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from car_client.carctl.admin import reload_config
+from car_client.carctl.admin import ConfigRefused, reload_config
 from car_client.carctl.config.card_toml import CardToml, ConfigChanged, config_path
 from car_client.carctl.failure import WrongUse
 from car_client.client import Client
 from car_client.door.keys import digest_of, is_name, new_secret
-from car_client.errors import DaemonUnavailable
+from car_client.errors import DaemonUnavailable, RequestError
 
 _KEYS = ("weight", "in_flight", "tokens_per_day", "background")
 _COUNT_DIGITS = 12
@@ -38,7 +38,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(client: Client, options: Namespace) -> None:
-    """Run an action; raises ConfigUnwritable, ConfigRefused and WrongUse."""
+    """Run an action; raises ConfigUnwritable, ConfigRefused and WrongUse.
+
+    The file is as it was if the daemon refuses it or reads another, or if the key cannot be printed.
+    """
     if options.action == "list":
         for name, table in sorted(CardToml(config_path(system=options.system)).people.items()):
             print(f"{name}  {_described(table)}")
@@ -47,10 +50,23 @@ def run(client: Client, options: Namespace) -> None:
     with _saved(options, secret) as config:
         try:
             reload_config(client)
+            if options.action == "add":
+                _check_known(client, options.name, config)
         except DaemonUnavailable:
             print(f"{config.path} is written: a daemon reads it when it starts", file=sys.stderr)
-    if options.action == "add":
-        print(secret)
+        if options.action == "add":
+            print(secret, flush=True)
+
+
+def _check_known(client: Client, name: str, config: CardToml) -> None:
+    """Raise ConfigRefused unless the daemon knows a person of the file."""
+    try:
+        client.call("daemon/why", {"person": name})
+    except RequestError as error:
+        if error.reason != "not_permitted":
+            raise
+        facts = f"the daemon does not read {config.path}, or may not be told a person by this user"
+        raise ConfigRefused(f"{facts}: add [people.{name}] to its own file, or name another --socket") from error
 
 
 def _saved(options: Namespace, secret: str) -> CardToml:
@@ -76,7 +92,7 @@ def _table(people: Mapping[str, Mapping[str, Any]], options: Namespace, secret: 
         # A table with limits alone was written by hand, and `add` gives its person the key.
         if known is not None and "key" in known:
             raise WrongUse(f"{options.name} has a key already: {names}")
-        return {"key": digest_of(secret), **{key: value for key, value in given.items() if value is not None}}
+        return {"key": digest_of(secret), **given}
     if not given:
         raise WrongUse("give --weight, --in-flight, --tokens-per-day or --background")
     return given

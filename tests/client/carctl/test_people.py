@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from car_client.door.keys import KeyRing
+from car_protocol.errors import RpcError
 from tests.client.carctl.command import carctl
+from tests.client.fake_daemon import FakeDaemon
 
 
 @pytest.fixture
@@ -80,6 +82,30 @@ def test_limits_without_a_key_are_kept_and_the_person_gets_one(home: Path) -> No
     assert people(home, "list") == (0, "anna  weight 2  in flight any  no key\n", "")
     assert people(home, "add", "anna")[0] == 0
     assert people(home, "list")[1] == "anna  weight 2  in flight any  has a key\n"
+
+
+def test_a_limit_of_a_table_without_a_key_is_lifted_as_the_person_is_added(home: Path) -> None:
+    with (home / "car" / "card.toml").open("a") as config:
+        config.write("[people.anna]\nin_flight = 2\n")
+    assert people(home, "add", "anna", "--in-flight", "none")[0] == 0
+    assert people(home, "list")[1] == "anna  weight 1  in flight any  has a key\n"
+    assert people(home, "add", "bob", "--in-flight", "none")[0] == 0
+
+
+def test_a_person_that_the_daemon_does_not_know_gets_no_key(home: Path, daemon: FakeDaemon) -> None:
+    daemon.answers |= {"daemon/reload": {}, "daemon/why": RpcError("not_permitted", why="no such person")}
+    before = (home / "car" / "card.toml").read_text()
+    done = carctl("--socket", daemon.path, "people", "add", "anna", env={"XDG_CONFIG_HOME": str(home)})
+    assert (done.returncode, done.stdout, b"does not read" in done.stderr) == (1, b"", True)
+    assert (home / "car" / "card.toml").read_text() == before
+
+
+def test_a_key_that_cannot_be_shown_is_not_kept(home: Path) -> None:
+    before = (home / "car" / "card.toml").read_text()
+    with open("/dev/full", "wb") as full:
+        env = {"XDG_CONFIG_HOME": str(home), "CAR_SOCKET": str(home / "none.sock")}
+        assert carctl("people", "add", "anna", env=env, stdout=full).returncode != 0
+    assert (home / "car" / "card.toml").read_text() == before
 
 
 def test_a_hash_signs_no_session(home: Path) -> None:

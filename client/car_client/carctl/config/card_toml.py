@@ -177,7 +177,7 @@ class CardToml:
             joined = {**(present or {}), **table}
             people[name] = {key: value for key, value in joined.items() if value is not None}
         if present is None:
-            self._text = _appended(self._text, self._tomlkit.dumps({"people": {name: dict(table or {})}}))
+            self._text = _appended(self._text, self._tomlkit.dumps({"people": {name: people.get(name, {})}}))
         else:
             document = self._document()
             if table is None:
