@@ -50,13 +50,16 @@ def activated(env: MutableMapping[str, str] = os.environ, network: Collection[Tl
 def bound(addresses: Sequence[Address]) -> list[socket.socket]:
     """Return a listening socket for each address; raises CannotBind, with none left open."""
     with ExitStack() as stack:
-        sockets = [stack.enter_context(_bound(address)) for address in addresses]
+        sockets = [stack.enter_context(_bound(address, addresses)) for address in addresses]
         stack.pop_all()
     return sockets
 
 
-def _bound(address: Address) -> socket.socket:
-    return _port(address) if isinstance(address, Port) else _unix(address)
+def _bound(address: Address, beside: Sequence[Address]) -> socket.socket:
+    if not isinstance(address, Port):
+        return _unix(address)
+    ports = [each.port for each in beside if isinstance(each, Port)]
+    return _port(address, shared=ports.count(address.port) > 1)
 
 
 def by_tls(given: socket.socket, network: Collection[TlsPort]) -> bool:
@@ -85,13 +88,16 @@ def _is_loopback(given: socket.socket) -> bool:
     return host == "::1" or host.startswith("127.")
 
 
-def _port(address: Port) -> socket.socket:
+def _port(address: Port, *, shared: bool) -> socket.socket:
+    """Listen at an address; `[::]` has IPv4 too unless the port is `shared` with another address."""
     listener = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         # Connections of the previous door that still time out do not keep the port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Accepted sockets inherit it: without it the kernel keeps megabytes for a client that does not read.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        if address.host == "::":
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(shared))
         listener.bind((address.host, address.port))
         listener.listen(_BACKLOG)
     except OSError as error:

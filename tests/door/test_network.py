@@ -9,8 +9,9 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -19,18 +20,31 @@ from typing import Any
 import pytest
 import uvicorn
 
-from car_client.door.certificate import CertificateError, fingerprint, pinning, refusal, serving
+from car_client.door.certificate import (
+    CertificateError,
+    Trust,
+    check,
+    fingerprint,
+    pinning,
+    refusal,
+    serving,
+    trusted_by,
+)
 from car_client.door.settings import SettingsError, TlsPort, load_settings
 from car_http.command import run
 from car_http.crowds import WRONG_KEYS, Strangers, Visitors, WrongKeys
 from car_http.network import TlsListener, counted_as, plain_address
 from car_http.problems import Problem
 from car_http.protocol import DoorProtocol, DoorState, Visit
+from car_http.server import bound
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import DoorProcess, door_before, free_port
 from tests.pace import HANG_S
 
 making = pytest.importorskip("car_client.carctl.http.self_signed", reason="certificates need the package cryptography")
+from cryptography import x509  # noqa: E402 - after that
+from cryptography.hazmat.primitives import hashes, serialization  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric import ec  # noqa: E402
 
 HOME, NEIGHBOUR, OTHER = "127.0.0.1", "127.0.0.9", "127.0.0.8"
 pytestmark = pytest.mark.skipif(os.uname().sysname != "Linux", reason="only Linux has all of 127.0.0.0/8")
@@ -453,6 +467,69 @@ def test_clients_take_a_certificate_from_its_names_and_addresses_alone(
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     making.ensure_certificate(certificate, key, ["one"], ["192.0.2.7"])
     assert refusal(certificate, key, host) == why
+
+
+class Authority:
+    """Signs certificates: a root that signs itself, or below another authority."""
+
+    def __init__(self, folder: Path, name: str, above: "Authority | None" = None, hosts: Sequence[str] = ()) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        signer, now = above or self, datetime.now(UTC)
+        made = x509.CertificateBuilder(signer.name, self.name, self.key.public_key(), x509.random_serial_number())
+        made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=9))
+        made = made.add_extension(x509.BasicConstraints(ca=not hosts, path_length=None), critical=True)
+        if hosts:
+            made = made.add_extension(
+                x509.SubjectAlternativeName([x509.DNSName(each) for each in hosts]), critical=False
+            )
+        pem = serialization.Encoding.PEM
+        self.certificate = made.sign(signer.key, hashes.SHA256()).public_bytes(pem)
+        self.private = folder / f"{name}.key"
+        plain = serialization.NoEncryption()
+        self.private.write_bytes(self.key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+        self.private.chmod(0o600)
+
+
+def test_what_clients_need_follows_from_who_signed_a_certificate(
+    folder: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Authority(folder, "root")
+    below = Authority(folder, "below", root)
+    leaf = Authority(folder, "leaf", below, ["card.example"])
+    chain, whole, known = folder / "chain.pem", folder / "whole.pem", folder / "known.pem"
+    chain.write_bytes(leaf.certificate + below.certificate)
+    whole.write_bytes(chain.read_bytes() + root.certificate)
+    known.write_bytes(root.certificate)
+    assert trusted_by(*pair) is Trust.COPY
+    assert trusted_by(chain, leaf.private) is Trust.AUTHORITY
+    assert trusted_by(whole, leaf.private) is Trust.COPY
+    monkeypatch.setenv("SSL_CERT_FILE", str(known))  # as if the system knew the root
+    assert trusted_by(chain, leaf.private) is Trust.SYSTEM
+    assert refusal(chain, leaf.private, "card.example") is None
+
+
+def test_a_certificate_with_its_key_in_one_file_is_refused_because_others_get_a_copy(
+    folder: Path, pair: tuple[Path, Path]
+) -> None:
+    both = folder / "both.pem"
+    both.write_bytes(pair[1].read_bytes() + pair[0].read_bytes())
+    check(*pair)
+    with pytest.raises(CertificateError, match="private key"):
+        check(both, pair[1])
+
+
+def test_all_addresses_of_ipv6_have_those_of_ipv4_too_unless_another_address_has_them() -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("no IPv6 here")
+    port = free_port()
+    ends = TlsPort("0.0.0.0", port), TlsPort("::", port)
+    for addresses in (ends, ends[1:]):
+        listening = bound(addresses)
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=HANG_S).close()
+        for each in listening:
+            each.close()
 
 
 def test_no_version_before_tls_1_2_and_no_second_handshake_is_taken(pair: tuple[Path, Path]) -> None:

@@ -72,6 +72,8 @@ def test_only_loopback_ports_and_sockets_are_accepted(address: str, expected: st
         ('[http]\norigins = ["*"]', "http.origins"),
         ('[http]\norigins = ["https://a.example/path"]', "http.origins"),
         ('[http]\nhosts = ["a b"]', "http.hosts"),
+        ('[http]\nhosts = ["..."]', "http.hosts"),
+        (f'[http]\nhosts = ["{"a" * 64}.local"]', "http.hosts"),
         ("http = 3", "http:"),
         ("[http", "not valid TOML"),
     ],
@@ -91,3 +93,7 @@ def test_the_daemon_accepts_and_ignores_the_table_of_the_door(tmp_path: Path) ->
     file = tmp_path / "card.toml"
     file.write_text('[http]\nlisten = "127.0.0.1:8080"\norigins = ["app://obsidian.md"]\n')
     assert read_config_file(file).default_model == "guide"
+
+
+def test_a_name_with_the_dot_of_the_root_is_the_name_that_requests_carry(tmp_path: Path) -> None:
+    assert settings(tmp_path, '[http]\nhosts = ["VM2.local."]').hosts == {"vm2.local"}

@@ -52,7 +52,7 @@ def read_address(text: str) -> Address:
 
 
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
-_HOST_NAME = r"\A[A-Za-z0-9._-]{1,253}\Z"
+_HOST_NAME = r"\A(?!.{254})[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?\Z"
 HostName = Annotated[str, Meta(pattern=_HOST_NAME)]
 FilePath = Annotated[str, Meta(pattern=r"\A[^\x00]+\Z")]
 Origin = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9+.-]*://[^\s/*]+\Z")]
@@ -140,6 +140,11 @@ def is_host_name(text: str) -> bool:
     return re.match(_HOST_NAME, text) is not None
 
 
+def host_name(text: str) -> str:
+    """Return a name of `hosts` as requests are compared with it."""
+    return text.lower().removesuffix(".")
+
+
 def config_path(env: Mapping[str, str] = os.environ) -> Path:
     """Return the path of the user's card.toml, which need not exist."""
     return Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "car" / "card.toml"
@@ -161,7 +166,7 @@ def load_settings(
     keys = _file(table.keys, keys_path(env))
     return Settings(
         addresses=tuple(dict.fromkeys(addresses)),
-        hosts=frozenset(name.lower() for name in table.hosts),
+        hosts=frozenset(map(host_name, table.hosts)),
         origins=frozenset(table.origins),
         config=path,
         keys=keys,

@@ -14,13 +14,14 @@ from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import Steps
 from car_client.client import Client
-from car_client.door.certificate import fingerprint, refusal, serving
+from car_client.door.certificate import Trust, check, fingerprint, refusal, trusted_by
 from car_client.door.keys import DEFAULT_NAME, add_key, own_key, read_keys, remove_key
 from car_client.door.settings import (
     PRIVATE_KEY_NAME,
     Settings,
     TlsPort,
     default_socket,
+    host_name,
     is_host_name,
     load_settings,
 )
@@ -33,6 +34,12 @@ _INSTALLS_FOR_PEOPLE = "sudo carctl --system service install --people installs i
 _NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
 DEFAULT_NETWORK = TlsPort("0.0.0.0", 8322)  # noqa: S104 - what --lan is for
 _MOST_PORT = 65_535
+_ROOT = "ROOT.pem"
+_COPIES = {
+    Trust.COPY: "Copy {} to them, which is no secret; its SHA-256 is",
+    Trust.SYSTEM: "They trust {} without a copy; its SHA-256 is",
+    Trust.AUTHORITY: f"Copy the root certificate of its authority to them as {_ROOT}; the SHA-256 of {{}} is",
+}
 _PYTHON = "from openai import OpenAI; print(OpenAI().models.list())"
 _NODE = 'import OpenAI from "openai"; console.log((await new OpenAI().models.list()).data)'
 _CHAT = '{"messages": [{"role": "user", "content": "What is card?"}]}'
@@ -93,7 +100,7 @@ def network_address(text: str) -> TlsPort:
 
 def _name(text: str) -> str:
     if is_host_name(text):
-        return text.lower()
+        return host_name(text)
     raise ArgumentTypeError(f"{text[:20]!r} is not a name of a machine")
 
 
@@ -169,7 +176,8 @@ def changes(before: Settings, options: Namespace) -> dict[str, str | list[str]]:
     paths = [f"unix:{each}" for each in before.addresses if isinstance(each, Path) and each != default_socket()]
     taken = {(host, each.port) for each in ports for host in (*EVERYWHERE, each.host)}
     if clash := next((each for each in network if (each.host, each.port) in taken), None):
-        raise WrongUse(f"port {clash.port} is the port of this machine's own apps: give --lan {clash.host}:ANOTHER")
+        host = str(clash).removesuffix(f":{clash.port}")
+        raise WrongUse(f"port {clash.port} is the port of this machine's own apps: give --lan {host}:ANOTHER")
     values: dict[str, str | list[str]] = {}
     if (ports, network) != (before.ports, before.network):
         listen = [*paths, *map(str, ports), *(each.url for each in network)]
@@ -185,23 +193,24 @@ def changes(before: Settings, options: Namespace) -> dict[str, str | list[str]]:
 
 
 def _configure(values: Mapping[str, str | list[str]]) -> None:
-    """Write keys of [http]; raises SettingsError and CertificateError, with the file as it was."""
+    """Write keys of [http], and what they need; raises as `_certify` and SettingsError, with the file as it was."""
     with CardToml(config_path()) as config:
         config.set_http(values)
         config.save()
         settings = load_settings()
-        if settings.network and settings.owns_certificate:
-            serving(settings.certificate, settings.private_key)
+        if settings.network:
+            _certify(settings)
     for name, value in values.items():
         print(f"write {config.path}: [http] {name} {value if isinstance(value, str) else ', '.join(value)}")
 
 
 def _certify(settings: Settings) -> bool:
-    """Make a certificate unless the user has their own; return whether a new one was made.
+    """Make a certificate, or check the user's own; return whether a new one was made.
 
     Raises CertificateError, and WrongUse without the package.
     """
     if settings.owns_certificate:
+        check(settings.certificate, settings.private_key)
         return False
     try:
         from car_client.carctl.http.self_signed import ensure_certificate
@@ -228,6 +237,7 @@ def lan_lines(settings: Settings) -> Iterator[str]:
     reached = {each: TlsPort(each, address.port).url for each in hosts}
     why = {each: refusal(settings.certificate, settings.private_key, each) for each in reached}
     urls = [url for each, url in reached.items() if not why[each]] or list(reached.values())
+    trust = trusted_by(settings.certificate, settings.private_key)
     file = quote(str(settings.certificate))
     yield f"\nOther machines reach the door by {', '.join(urls)}."
     for each, url in reached.items():
@@ -235,13 +245,20 @@ def lan_lines(settings: Settings) -> Iterator[str]:
             remedy = "get one that has it" if settings.owns_certificate else f"remove {file}, and run this again"
             yield f"They refuse the certificate at {url} ({why[each]}): {remedy}."
     yield "Each person needs a key: `carctl people add NAME`; an app of yours: `carctl http key NAME`."
-    yield f"Copy {file} to them, which is no secret; its SHA-256 is"
+    yield _COPIES[trust].format(file)
     yield f"  {fingerprint(settings.certificate)}"
     yield "There, with the key in KEY:"
     base = f"OPENAI_BASE_URL={urls[0]}/v1 OPENAI_API_KEY=$KEY"
-    yield f'curl --cacert {file} {urls[0]}/v1/models -H "Authorization: Bearer $KEY"'
-    yield f"SSL_CERT_FILE={file} {base} python -c '{_PYTHON}'"
-    yield f"NODE_EXTRA_CA_CERTS={file} {base} node --input-type=module -e '{_NODE}'"
+    curl, python, node = ("", "", "") if trust is Trust.SYSTEM else (f"{each} " for each in _trusting(trust, file))
+    yield f'curl {curl}{urls[0]}/v1/models -H "Authorization: Bearer $KEY"'
+    yield f"{python}{base} python -c '{_PYTHON}'"
+    yield f"{node}{base} node --input-type=module -e '{_NODE}'"
+
+
+def _trusting(trust: Trust, file: str) -> tuple[str, str, str]:
+    """Return what has curl, Python and Node trust a file."""
+    file = file if trust is Trust.COPY else _ROOT
+    return f"--cacert {file}", f"SSL_CERT_FILE={file}", f"NODE_EXTRA_CA_CERTS={file}"
 
 
 def curl_lines(settings: Settings, name: str) -> Iterator[str]:

@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from car_client.carctl.failure import WrongUse
 from car_client.carctl.http.command import system_settings
+from car_client.carctl.http.machine import addresses_of
 from car_client.client import Client
 from car_client.door.keys import own_key
-from car_client.door.settings import Settings, load_settings
+from car_client.door.settings import Settings, TlsPort, load_settings
 
 _FILE = "page.html"
 
@@ -28,8 +29,7 @@ def run(_client: Client, options: Namespace) -> None:
     The link to the machine's door has no key: people sign in there, each with their own.
     """
     if options.system:
-        machine = system_settings()
-        print(f"{(machine.network or machine.ports)[0].url}/")
+        print(f"{machines_url(system_settings())}/")
         return
     settings = load_settings()
     link = link_of(settings)
@@ -37,6 +37,18 @@ def run(_client: Client, options: Namespace) -> None:
     if has_screen(os.environ):
         # Other users see the arguments of a browser's process, so it gets a file that leads on to the link.
         webbrowser.open(leading_to(link, settings.socket.parent).as_uri())
+
+
+def machines_url(settings: Settings) -> str:
+    """Return a URL by which people reach the machine's door: of other machines too, if it serves them.
+
+    carctl certifies addresses; a certificate of one's own is rather of a name.
+    """
+    if not settings.network:
+        return settings.ports[0].url
+    port = settings.network[0]
+    names = sorted(settings.hosts) if settings.owns_certificate else []
+    return TlsPort([*names, *addresses_of(port.host)][0], port.port).url
 
 
 def link_of(settings: Settings) -> str:

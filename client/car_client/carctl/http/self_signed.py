@@ -42,14 +42,15 @@ def ensure_certificate(certificate: Path, private_key: Path, hosts: Sequence[str
         replace_file(certificate, _signed(key, [*hosts, *addresses]))
     except OSError as error:
         raise CertificateError(f"cannot write {error.filename}: {os.strerror(error.errno or 0)}") from error
-    except ValueError as error:
-        raise CertificateError(f"{certificate} is not a certificate: remove it ({error})") from error
     return True
 
 
 def _serves(certificate: Path, private_key: Path, hosts: Sequence[str]) -> bool:
     """Return whether a certificate has its key, lasts, and is one of the hosts."""
-    present = x509.load_pem_x509_certificate(certificate.read_bytes())
+    try:
+        present = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except ValueError as error:
+        raise CertificateError(f"{certificate} is not a certificate: remove it ({error})") from error
     lasts = present.not_valid_after_utc - datetime.now(UTC) > _RENEWED_BEFORE
     try:
         return lasts and not any(refusal(certificate, private_key, each) for each in ["localhost", *hosts])

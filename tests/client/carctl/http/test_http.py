@@ -4,8 +4,11 @@ import plistlib
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from car_client.carctl.http.command import curl_lines
+from car_client.carctl.http.machine import own_addresses
+from car_client.carctl.http.page import machines_url
 from car_client.carctl.http.service import DoorAgent, DoorUnits
 from car_client.carctl.service.steps import Steps
 from car_client.door.settings import Settings, load_settings
@@ -32,6 +35,14 @@ def test_a_key_is_made_once_printed_again_and_removed(tmp_path: Path) -> None:
     again = carctl("http", "key", "laptop", "--remove", env=env(tmp_path))
     assert (again.returncode, again.stderr) == (2, b"carctl: there is no key 'laptop'; the keys are: default\n")
     assert (tmp_path / "config/car/http-keys").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_page_of_the_machines_door_has_an_address_that_people_reach(tmp_path: Path) -> None:
+    (tmp_path / "card.toml").write_text('[http]\nlisten = ["127.0.0.1:8321", "https://0.0.0.0:8322"]\nhosts = ["vm"]\n')
+    settings = load_settings(config=tmp_path / "card.toml", env=env(tmp_path))
+    assert machines_url(settings) in [f"https://{each}:8322" for each in (*own_addresses("0.0.0.0"), "127.0.0.1")]
+    assert machines_url(structs.replace(settings, certificate=tmp_path / "own.pem")) == "https://vm:8322"
+    assert machines_url(structs.replace(settings, addresses=settings.ports)) == "http://127.0.0.1:8321"
 
 
 def test_a_key_with_a_bad_name_is_refused_with_the_letters_that_a_name_has() -> None:
