@@ -28,6 +28,14 @@ class Bar(Struct, frozen=True):
 Groups = Sequence[tuple[str, Sequence[Bar]]]
 
 
+def check_form(path: str) -> None:
+    """Raise WrongUse for a file whose extension names no form of picture that can be written."""
+    Image.init()
+    form = Image.registered_extensions().get(extension := os.path.splitext(path)[1].lower())
+    if extension and form not in Image.SAVE:
+        raise WrongUse(f"cannot write {path}: {extension} is no form of picture that Pillow writes; give FILE.png")
+
+
 def draw(title: str, groups: Groups, path: str) -> None:
     """Write the picture in the format of the file's extension; each group of bars has a label."""
     series = list(dict.fromkeys(bar.series for _, bars in groups for bar in bars))

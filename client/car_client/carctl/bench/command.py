@@ -75,7 +75,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(client: Client, options: Namespace) -> None:
     """Measure a house, or round by round, on new connections."""
-    draw = _drawing() if options.png else None
+    draw = _drawing(options.png) if options.png else None
+    if options.compare_model and not options.compare:
+        raise WrongUse("--compare-model goes with --compare")
     for file in {options.json, options.png} - {None, _STDOUT}:
         _check_place(Path(file))
     if options.house:
@@ -178,11 +180,13 @@ def _json(found: Struct) -> str:
     return msgspec.json.encode(found).decode()
 
 
-def _drawing() -> Callable[[str, "Groups", str], None]:
+def _drawing(path: str) -> Callable[[str, "Groups", str], None]:
+    """Return what draws a picture; raises WrongUse without Pillow, or for a form of picture that it does not know."""
     try:
-        from car_client.carctl.bench.bar_picture import draw
+        from car_client.carctl.bench.bar_picture import check_form, draw
     except ModuleNotFoundError as error:
         raise WrongUse("--png needs Pillow: pip install 'card-daemon[images]'") from error
+    check_form(path)
     return draw
 
 

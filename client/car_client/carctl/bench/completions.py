@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -66,17 +67,20 @@ class _Usage(Struct, frozen=True):
 class _Delta(Struct, frozen=True):
     content: str | None = None
     reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class _Choice(Struct, frozen=True):
-    text: str = ""
+    text: str | None = None
     delta: _Delta = _Delta()
+    finish_reason: str | None = None
 
 
 class _Event(Struct, frozen=True):
-    """The members of each dialect's events that a load reads."""
+    """The members of each dialect's events that a load reads; `done` stands for OpenAI's last line."""
 
     content: str = ""
+    done: bool = False
     tokens_predicted: int | None = None
     tokens_evaluated: int | None = None
     stop: bool = False
@@ -87,12 +91,19 @@ class _Event(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The piece of the answer, without thoughts."""
-        return self.content + "".join(choice.text + (choice.delta.content or "") for choice in self.choices)
+        return self.content + "".join((choice.text or "") + (choice.delta.content or "") for choice in self.choices)
 
     @property
     def has_piece(self) -> bool:
         """The event has a piece of the answer or of the thoughts before it."""
-        return bool(self.text) or any(choice.delta.reasoning_content for choice in self.choices)
+        deltas = [choice.delta for choice in self.choices]
+        return bool(self.text) or any(each.reasoning_content or each.reasoning for each in deltas)
+
+    @property
+    def ends(self) -> bool:
+        """The answer is whole after this event: a connection that closes before broke it off."""
+        counted = self.usage is not None and not self.choices
+        return self.done or self.stop or counted or any(choice.finish_reason for choice in self.choices)
 
     @property
     def counts(self) -> _Usage | None:
@@ -134,7 +145,7 @@ class CompletionServer:
 
     async def stream(self, params: Mapping[str, Any], started: asyncio.Event | None = None) -> TimedAnswer:
         """Send a request and return its timed answer; `started` is set with the first piece. Raises LoadError."""
-        piece_times, counts, pieces = [], _Usage(), []
+        piece_times, counts, pieces, ended = [], _Usage(), [], False
         async with self._answering(params) as (reader, sent_at):
             async for event in events(reader):
                 if event.has_piece:
@@ -143,11 +154,16 @@ class CompletionServer:
                     if started is not None:
                         started.set()
                 counts = event.counts or counts
-        tokens = len(piece_times) if counts.completion_tokens is None else counts.completion_tokens
-        if not tokens and not piece_times:
+                ended = ended or event.ends
+        tokens = counts.completion_tokens
+        if tokens is None or tokens < 0:
+            tokens = len(piece_times)
+        if not ended or not (tokens or piece_times):
             raise LoadError(_CLOSED)
         times = piece_times or [time.perf_counter()]
-        prompt = (counts.prompt_tokens, None, counts.cached_tokens)
+        # Counts that contradict each other are none.
+        counted = 0 <= (counts.cached_tokens or 0) <= (counts.prompt_tokens or 0)
+        prompt = (counts.prompt_tokens, None, counts.cached_tokens) if counted else (None, None, None)
         return TimedAnswer(sent_at, times, tokens, *prompt, "".join(pieces))
 
     async def whole(self, params: Mapping[str, Any]) -> TimedAnswer:
@@ -184,8 +200,10 @@ class CompletionServer:
         try:
             return await asyncio.open_connection(self._url.hostname, self._url.port or 80)
         except OSError as error:
-            # After several addresses asyncio raises an error without a number.
-            reason = os.strerror(error.errno).lower() if error.errno else "connection refused"
+            # After several addresses asyncio raises an error without a number; those of names are of another kind.
+            number = None if isinstance(error, socket.gaierror) else error.errno
+            reason = os.strerror(number) if number else getattr(error, "strerror", None) or "connection refused"
+            reason = reason.lower()
             raise LoadError(f"cannot connect to {self._address}: {reason}; is it running?") from error
 
     def encode(self, params: Mapping[str, Any]) -> bytes:
@@ -235,8 +253,9 @@ async def events(reader: asyncio.StreamReader) -> AsyncIterator[_Event]:
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             field, _, value = line.partition(b":")
-            if field == b"data" and (value := value.strip()) != b"[DONE]":
-                yield _event(value)
+            if field == b"data":
+                value = value.strip()
+                yield _Event(done=True) if value == b"[DONE]" else _event(value)
 
 
 async def _is_chunked(reader: asyncio.StreamReader, expected: str) -> bool:
@@ -257,7 +276,7 @@ async def _is_chunked(reader: asyncio.StreamReader, expected: str) -> bool:
         raise LoadError(_NO_HTTP)
     if not code.startswith("200"):
         raise LoadError(f"the server answered {code}: check {_CHECKS.get(code[:3], _CHECKS[''])}")
-    content_type = headers.get("content-type", "")
+    content_type = headers.get("content-type", "").lower()
     if not content_type.startswith(expected):
         raise LoadError(f"the server answered with {content_type or 'no type'} instead of {_NAMES[expected]}")
     return headers.get("transfer-encoding", "").lower() == "chunked"
@@ -269,18 +288,21 @@ async def _body(reader: asyncio.StreamReader, *, chunked: bool) -> AsyncIterator
         while data := await reader.read(_READ_BYTES):
             yield data
         return
-    while size := _size(await reader.readline()):
+    while size := await _size(reader):
         # Every chunk ends with an empty line.
         yield (await reader.readexactly(size + 2))[:size]
 
 
-def _size(line: bytes) -> int:
-    if not line:
-        raise LoadError(_CLOSED)
+async def _size(reader: asyncio.StreamReader) -> int:
+    """Read the size of the next chunk; raises LoadError."""
     try:
-        return int(line.split(b";")[0], 16)
-    except ValueError:
-        raise LoadError("the server's answer is not valid HTTP: a chunk has no size") from None
+        if not (line := await reader.readline()):
+            raise LoadError(_CLOSED)
+        if (size := int(line.split(b";")[0], 16)) >= 0:
+            return size
+    except ValueError:  # also for a line longer than the reader's limit
+        pass
+    raise LoadError("the server's answer is not valid HTTP: a chunk has no size")
 
 
 def _event(data: bytes) -> _Event:
@@ -304,6 +326,8 @@ def parse_url(text: str) -> str:
     url = urlsplit(text)
     if not is_url(text) or not url.hostname or url.port == 0:
         raise ValueError("give a URL like http://127.0.0.1:8080; https is not supported")
+    if "@" in url.netloc or url.query or url.fragment or any(letter.isspace() for letter in text):
+        raise ValueError("give a URL without a user, a query and spaces; the key is in CARD_API_KEY")
     try:
         url.hostname.encode("idna")
     except UnicodeError:

@@ -1,6 +1,7 @@
 """A house in time: each app alone, then all apps together, on one server or on several in turn."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -85,6 +86,8 @@ class House:
         self._seconds = seconds
         self._seed = seed
         self._clock = clock
+        # Texts of this run alone, so that no server has them in its cache from a run before.
+        self._run = secrets.token_hex(4)
         self.left_out: dict[str, str] = {}  # apps that one of the servers refuses, with its reason
         self.gone: dict[str, str] = {}  # phases at whose end nothing was answered, with the last error
 
@@ -105,7 +108,7 @@ class House:
     async def _is_served(self, app: App) -> bool:
         """Send the first request of an app to each server, which loads its model."""
         for number, server in enumerate(self._servers):
-            call = next(app.lanes[0](Random(self._seed), f"{self._seed}-{number}-first"))
+            call = next(app.lanes[0](Random(self._seed), f"{self._run}-{self._seed}-{number}-first"))
             try:
                 async with asyncio.timeout(_LOAD_S), _connected(server, app) as target:
                     await _answer(target, call)
@@ -122,7 +125,7 @@ class House:
         """Run apps on a server until the time is over, and wait for the answers that are due then."""
         server, name = self._servers[number], f"{apps[0].name} alone" if len(apps) == 1 else "together"
         # Two of the servers may be doors to the same one, with its cache.
-        session = f"{self._seed}-{number}-{name}".replace(" ", "-")
+        session = f"{self._run}-{self._seed}-{number}-{name}".replace(" ", "-")
         phase, cpu = HousePhase(self._clock(), seconds), time.process_time()
         async with _shown(f"{server.name}: {name}", seconds), asyncio.TaskGroup() as tasks:
             for app in apps:

@@ -295,6 +295,24 @@ def test_a_house_is_measured_by_a_url_without_any_daemon(tmp_path: Path) -> None
         assert set(server.agents) == {"editor"}
 
 
+def test_a_second_house_on_a_server_sends_texts_that_the_first_left_in_no_cache() -> None:
+    with fake_sse_server() as server:
+        runs = []
+        for _ in range(2):
+            assert carctl(*HOUSE, "editor", "--url", server.url).returncode == 0
+            runs.append({str(body.get("messages") or body["prompt"]) for _, body in server.asked})
+            server.asked.clear()
+    assert runs[0]
+    assert runs[1]
+    assert not runs[0] & runs[1]
+
+
+def test_a_picture_of_no_known_form_is_refused_before_the_measurement(tmp_path: Path) -> None:
+    with fake_sse_server() as server:
+        done = carctl(*HOUSE, "editor", "--url", server.url, "--png", tmp_path / "x.svg")
+    assert (done.returncode, b".svg is no form of picture" in done.stderr, server.asked) == (2, True, [])
+
+
 def test_a_house_without_its_server_is_an_error_with_the_address(tmp_path: Path) -> None:
     with fake_sse_server() as server:
         url = server.url

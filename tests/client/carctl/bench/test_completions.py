@@ -37,7 +37,7 @@ async def received(answer: bytes, size: int = 1 << 20) -> list[str]:
 
     feeding = asyncio.create_task(feed())
     try:
-        return [each.content async for each in events(reader)]
+        return [each.content async for each in events(reader) if not each.done]
     finally:
         await feeding
 
@@ -80,6 +80,8 @@ async def test_a_body_in_chunks_is_put_together_however_it_comes(size: int) -> N
         (b"SSH-2.0-OpenSSH_9.9\r\n\r\n", "does not speak HTTP"),
         (b"x" * 70_000, "does not speak HTTP"),
         (HEAD + b"what?\r\n", "not valid HTTP"),
+        (HEAD + b"-5\r\nabcde\r\n", "not valid HTTP"),
+        (HEAD + b"x" * 200_000, "not valid HTTP"),
         (HEAD + event(error={"message": "too long"}), "an error: too long"),
         (HEAD + chunk(b"data: nonsense\n\n"), "not a completion"),
         (HEAD + event(choices="none"), "not a completion"),
@@ -115,7 +117,10 @@ def test_llama_server_is_asked_in_its_own_words() -> None:
     [
         ([{"choices": [{"text": "a"}]}, {"choices": [{"text": ""}]}, OPENAI_USAGE], 1, 5, 3),
         ([{"content": "a", "tokens_predicted": 1}, {"content": "b"}, LLAMA_USAGE], 2, 9, 4),
-        ([{"choices": [{"text": "a"}]}, {"choices": [{"text": "b"}]}], 2, 2, None),
+        ([{"choices": [{"text": "a"}]}, {"choices": [{"text": "b"}]}, "[DONE]"], 2, 2, None),
+        ([{"choices": [{"text": "a"}]}, {"choices": [{"text": None, "finish_reason": "stop"}]}], 1, 1, None),
+        ([{"choices": [{"text": "a"}]}, {"choices": [], "usage": {"completion_tokens": -5}}], 1, 1, None),
+        ([{"choices": [{"delta": {"reasoning": "a"}}]}, {"choices": [{"text": "b"}]}, "[DONE]"], 2, 2, None),
     ],
 )
 async def test_an_answer_has_the_tokens_that_its_server_counts_else_its_pieces(
@@ -127,9 +132,11 @@ async def test_an_answer_has_the_tokens_that_its_server_counts_else_its_pieces(
     assert (len(answer.piece_times), answer.tokens, answer.prompt_tokens) == (pieces, tokens, prompt_tokens)
 
 
-async def test_an_answer_without_any_token_is_an_error() -> None:
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize("found", [[], ["[DONE]"], [{"choices": [{"text": "a"}]}]])
+async def test_an_answer_without_any_token_or_end_is_an_error(found: list[Any], chunked: bool) -> None:
     with fake_sse_server() as server:
-        server.events = []
+        server.events, server.chunked = found, chunked
         with pytest.raises(LoadError, match="closed before the answer ended"):
             await CompletionServer(server.url, {}).stream(REQUEST)
 
@@ -202,7 +209,11 @@ async def test_a_server_without_embeddings_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["127.0.0.1:8080", "https://host", "http://", "unix:/x", "http://host:x", "http://h:0"]
+    "wrong",
+    [
+        *("127.0.0.1:8080", "https://host", "http://", "unix:/x", "http://host:x", "http://h:0"),
+        *("http://user:word@host", "http://host/?a=b", "http://host/a b", "http://host/#a"),
+    ],
 )
 def test_addresses_that_cannot_be_asked_are_refused(wrong: str) -> None:
     with pytest.raises(ValueError):

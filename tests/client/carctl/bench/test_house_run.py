@@ -55,8 +55,11 @@ def test_each_app_is_alone_for_its_part_of_the_first_half_and_together_for_the_s
     assert stay.together.seconds == 60
     for phase in (*stay.alone.values(), stay.together):
         assert all(phase.begin <= each.sent_at < phase.begin + phase.seconds for each in phase.sent)
-    assert [label for label, _, params in server.asked if params["prompt"] == "1-0-first"] == ["chat", "code"]
-    assert {params["prompt"] for _, _, params in server.asked} == {
+    # Each text begins with the name of the run.
+    sessions = [(label, params["prompt"].partition("-")) for label, _, params in server.asked]
+    assert len({run for _, (run, _, _) in sessions}) == 1
+    assert [label for label, (_, _, session) in sessions if session == "1-0-first"] == ["chat", "code"]
+    assert {session for _, (_, _, session) in sessions} == {
         "1-0-first",
         "1-0-chat-alone",
         "1-0-code-alone",
