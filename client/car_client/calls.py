@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import fields
 
 from car_client.options import Conversation, DecideOptions, InferOptions, TokenizeOptions
 from car_client.results import Answer, Capacity, Decision, Model, ModelDetails, Status
@@ -72,16 +73,21 @@ def infer(
 
 def decide(state: Any, questions: Sequence[Question | Mapping[str, Any]], options: DecideOptions) -> CallSpec[Decision]:
     """The answers to questions about a state; raises TypeError and ValueError for what JSON has no form for."""
-    json.dumps(state, default=_plain, allow_nan=False)  # msgspec writes bytes as another text, and NaN as null
-    members = {**options, "state": state, "questions": list(questions), "lora": _listed(options.get("lora"))}
+    asked = list(questions)
+    # msgspec writes bytes as another text, and NaN as null.
+    json.dumps([state, asked], default=_plain, allow_nan=False)
+    members = {**options, "state": state, "questions": asked, "lora": _listed(options.get("lora"))}
     repeatable = options.get("wait", True) and options.get("queue", True)
     return CallSpec("decide", traced(_given(**members)), Decision, repeatable)
 
 
 def _plain(part: object) -> object:
-    """Return a part of a state as data that JSON has; raises TypeError."""
+    """Return a part of a state or question as data that JSON has, its own parts as they are; raises TypeError."""
     if isinstance(part, bytes | bytearray | memoryview | set | frozenset):
-        raise TypeError(f"`state`: JSON has no {type(part).__name__}: send a text or a list in its place")
+        raise TypeError(f"JSON has no {type(part).__name__}: send a text or a list in its place")
+    if isinstance(part, Struct):
+        members = {field.encode_name: getattr(part, field.name) for field in fields(part)}
+        return {name: value for name, value in members.items() if value is not msgspec.UNSET}
     return msgspec.to_builtins(part)
 
 

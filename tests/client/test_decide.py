@@ -75,6 +75,24 @@ def test_a_state_that_json_has_no_form_for_is_refused_before_it_is_sent(
     assert not any(call.method == "decide" for call in daemon.calls)
 
 
+@pytest.mark.parametrize(
+    ("question", "error"),
+    [
+        (Predicate(name="a", instructions={"limit": float("nan")}), ValueError),
+        (Predicate(name="a", instructions=b"Is it so?"), TypeError),
+        (Choice(name="a", instructions="?", options=[Option("b", description=float("inf")), Option("c")]), ValueError),
+        (Score(name="a", instructions="?", levels=[Level("low"), Level({"at": float("nan")})]), ValueError),
+        ({"type": "predicate", "name": "a", "instructions": {"is it?"}}, TypeError),
+    ],
+)
+def test_a_question_that_json_has_no_form_for_is_refused_before_it_is_sent(
+    question: Question, error: type[Exception], daemon: FakeDaemon
+) -> None:
+    with Client(daemon.path) as client, pytest.raises(error):
+        client.decide("x", [question])
+    assert not any(call.method == "decide" for call in daemon.calls)
+
+
 def test_a_state_may_hold_messages_and_other_objects(daemon: FakeDaemon) -> None:
     state = {"turns": [Message("user", "Hi")], "on": date(2026, 1, 31), "share": 0.5, "ids": (1, 2)}
     with Client(daemon.path) as client:

@@ -37,6 +37,12 @@ def test_a_date_in_the_system_prompt_is_named_with_its_words(start: Callable[...
         assert [each.get("parted") for each in client.result("daemon/why")["prompts"]] == [parted, None]
     carctl = [str(BIN / "carctl"), "--socket", str(daemon.path), "why", "--last"]
     assert "14:06" in subprocess.run(carctl, capture_output=True, check=True, text=True).stdout
+    with daemon.connect() as client:
+        # Another question is new, and no part of it was read before.
+        for question in ("What is a lease, and who gives it to whom? ", "Where does a daemon keep its keys? "):
+            other = client.result("infer", chat(f"It is 14:06. {RULES}", question * 9))["usage"]
+        assert other["parted"]["reason"] == "message"
+        assert client.result("daemon/status")["models"][0]["read_again"] == {"system": parted["tokens"]}
 
 
 def test_a_conversation_whose_engine_died_is_read_again_after_the_restart(start: Callable[..., Daemon]) -> None:

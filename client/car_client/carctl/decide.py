@@ -33,7 +33,7 @@ from car_protocol.decide import (
 # The exit code if the condition of --if does not hold: errors have others.
 NOT_SO = 3
 _COMPARISONS = {">=": ge, "<=": le, ">": gt, "<": lt}
-_CONDITION = re.compile(r"(?P<name>[^<>=]+)(?:=(?P<option>[^<>]+))?(?:(?P<sign>[<>]=?)\s*(?P<bound>[0-9.]+))?")
+_CONDITION = re.compile(r"(?P<name>[^<>=]+)(?:=(?P<option>.+?))?(?:(?P<sign>[<>]=?)\s*(?P<bound>[0-9.]+))?")
 # A name before a statement is one word: other signs belong to the statement.
 _NAMED = re.compile(r"\s*(?P<name>[\w-]+)\s*=(?!=)\s*(?P<statement>.*)", re.DOTALL)
 _NAME_WIDTH = 24

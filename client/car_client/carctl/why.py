@@ -65,7 +65,9 @@ def _page(prompt: ReadPrompt) -> list[str]:
     happened, advice = REASONS[parted.reason]
     where = "" if parted.message is None else f", in message {parted.message} ({parted.role})"
     place = f"of the first {parted.at:,}" if parted.reason in _LOST else f"after {parted.at:,}{where}"
-    lines += [f"{parted.tokens:,} tokens were read again {place}", f"why: {happened}"]
+    # After another message or text most is new.
+    verb = "computed" if parted.reason in ("message", "prompt") else "read again"
+    lines += [f"{parted.tokens:,} tokens were {verb} {place}", f"why: {happened}"]
     lines += [f"  {name}  {_quoted(text)}" for name, text in _words(parted) if text is not None]
     return [*lines, f"to do: {advice}"]
 

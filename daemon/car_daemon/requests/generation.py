@@ -250,7 +250,8 @@ class GenerationAnswer:
         parts, messages = self._prepared.parts or self._prepared.tokens, self._params.messages or []
         answered = Answered(self.origin, self.request.model, self._engine, self._namespace, parts, messages)
         usage = self._explanations.add(answered, usage)
-        if usage.parted is not None:
+        # What comes after another message or text is mostly new: only its app knows whether it was edited.
+        if usage.parted is not None and usage.parted.reason not in ("message", "prompt"):
             self._latencies.read_again[usage.parted.reason] += usage.parted.tokens
         return usage
 

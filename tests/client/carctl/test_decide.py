@@ -106,6 +106,17 @@ def test_a_name_before_a_statement_is_one_word(daemon: FakeDaemon, given: str, n
     assert (sent["name"], statement in sent["instructions"]) == (name, True)
 
 
+@pytest.mark.parametrize(
+    ("condition", "code"), [("team=<5", 3), ("team=>5", 0), ("team=<5<0.5", 0), ("team=>5>=0.9", 3)]
+)
+def test_an_option_may_contain_signs_of_a_comparison(daemon: FakeDaemon, condition: str, code: int) -> None:
+    figures = {"choice": ">5", "confidence": 0.5, "mass": 1.0, "probabilities": [0.3, 0.7]}
+    answer = {"type": "choice", "name": "team", **figures}
+    daemon.answers["decide"] = {**DECISION, "answers": [answer]}
+    done = carctl("--socket", daemon.path, "decide", "x", "--choice", "team=<5,>5", "--if", condition)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 def test_an_option_may_contain_an_equals_sign(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "decide", "x", "--choice", "team=a=b,c", "--if", "team=a=c>0.5")
     assert (done.returncode, b"no option 'a=c': it has a=b, c" in done.stderr) == (2, True)

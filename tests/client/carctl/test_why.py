@@ -68,6 +68,12 @@ def test_a_prompt_has_its_reason_with_the_words_of_both(daemon: FakeDaemon) -> N
     )
 
 
+@pytest.mark.parametrize("reason", ["message", "prompt"])
+def test_what_comes_after_another_message_or_text_is_not_said_to_be_read_again(daemon: FakeDaemon, reason: str) -> None:
+    daemon.answers["daemon/why"] = {"prompts": [prompt("b", parted={"reason": reason, "at": 146, "tokens": 117})]}
+    assert "\n117 tokens were computed after 146\n" in shown(daemon, "b")
+
+
 def test_the_last_prompt_went_on(daemon: FakeDaemon) -> None:
     daemon.answers["daemon/why"] = {"prompts": [prompt(3, cached_tokens=1399)]}
     expected = "request 3 to guide, 3.0 s ago: 1,399 of 1,400 tokens cached\nnothing was read again\n"
