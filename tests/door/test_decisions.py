@@ -414,7 +414,17 @@ async def test_card_s_own_members_reach_the_decision(offline: OfflineDoor, decid
     await systemone(offline, card={"reproducible": True, "orders": 2, "priority": "throughput"})
     sent = deciding.params("decide")
     assert (sent["reproducible"], sent["orders"], sent["priority"]) == (True, 2, "throughput")
-    for header, value in (("x_card_supersede", "k"), ("x_card_lenient", "true"), ("x_card_reasoning_tokens", "5")):
+    bodies = {"systemone": {"state": "x", "questions": NOUL}, "decisions": {"input": "x", "questions": QUESTIONS}}
+    for path, body in bodies.items():
+        await offline.post(f"/v1/{path}", body, x_card_orders="2")
+        assert deciding.params("decide")["orders"] == 2
+    bad = (
+        ("x_card_supersede", "k"),
+        ("x_card_lenient", "true"),
+        ("x_card_reasoning_tokens", "5"),
+        ("x_card_orders", "9"),
+    )
+    for header, value in bad:
         refused = await offline.post("/v1/systemone", {"state": "x", "questions": NOUL}, **{header: value})
         assert refused.status == 422
 

@@ -15,6 +15,8 @@ from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, Questio
 from car_protocol.infer import Lora, Milliseconds, Priority
 from car_protocol.meta import note
 
+_ORDERS = "X-Card-Orders"  # no other request has this member of card's own
+
 
 class OwnDecision(Struct, kw_only=True, forbid_unknown_fields=True):
     """Members of card's own, as `decide` has them."""
@@ -117,6 +119,10 @@ def own_decision(caller: Caller, body: OwnDecision | None) -> dict[str, Any]:
     for name, header in OWN_HEADERS.items():
         if name in params and name not in OwnDecision.__struct_fields__:
             raise bad(header, "a decision has no such member: leave it out")
+    if (orders := caller.header(_ORDERS)) is not None:
+        if orders not in ("1", "2"):
+            raise bad(_ORDERS, "give 1 or 2")
+        params["orders"] = int(orders)
     return params | (same_named(body, OwnDecision.__struct_fields__) if body else {})
 
 
