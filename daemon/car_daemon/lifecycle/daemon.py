@@ -100,18 +100,15 @@ class Daemon:
         """Read the configuration again; raises ConfigError and changes nothing if it cannot be used."""
         # One after the other, so that the file that was read last is in force.
         async with self._reloading:
-            await self._reload()
-
-    async def _reload(self) -> None:
-        with self._parts.service.reloading():
-            # In a thread, because the tables of 10,000 people take most of a second, and answers go on meanwhile.
-            config = await asyncio.to_thread(self._read_config)
-            old, self.config = self.config, config
-            self._parts.auto_device.look()
-            self._parts.reload.apply(config)
-            self._parts.keep_usage(config)
-            self._parts.connect_placer()
-        log.info("config.reloaded", needs_restart=needs_restart(old, config))
+            with self._parts.service.reloading():
+                # In a thread, because the tables of 10,000 people take most of a second, and answers go on meanwhile.
+                config = await asyncio.to_thread(self._read_config)
+                old, self.config = self.config, config
+                self._parts.auto_device.look()
+                self._parts.reload.apply(config)
+                self._parts.keep_usage(config)
+                self._parts.connect_placer()
+            log.info("config.reloaded", needs_restart=needs_restart(old, config))
 
     def begin_drain(self, patience_s: float | None = None, responder: Responder | None = None) -> None:
         """Admit nothing more; refuse in `patience_s` seconds the requests that are not done."""

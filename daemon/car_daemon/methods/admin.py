@@ -1,5 +1,6 @@
 """Methods that drain and reload the daemon, and that cancel requests of other connections."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from car_daemon.config.tables import ConfigError
@@ -73,7 +74,8 @@ class Administration:
 
     async def _reloaded(self) -> Empty:
         try:
-            await self._reload()
+            # As a drain it goes on if its client leaves.
+            await asyncio.shield(self._reload())
         except ConfigError as error:
             raise invalid_param(error.key) from error
         return Empty()
