@@ -73,6 +73,8 @@ class Logprob(Struct, frozen=True):
 MOST_WORDS = 400  # characters
 _Words = Annotated[str, Meta(max_length=MOST_WORDS)]
 PartedBy = Literal["system", "tools", "message", "template", "prompt", "evicted", "no_mark", "restart"]
+# What comes after another message or text is mostly new: only its app knows whether an earlier one was edited.
+MOSTLY_NEW: tuple[PartedBy, ...] = ("message", "prompt")
 
 
 class Parted(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -120,7 +120,9 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             place = str(error).partition(" - at `$")[2].rstrip("`")
             why = reason_of(str(error), Message, place.partition(".")[2])
-            raise ValueError(f"`state{place}`: is no message: {why}; as JSON send the list in an object") from None
+            raise ValueError(
+                f"`state{place}`: is no message: {why}; to show the list as JSON, put it into an object"
+            ) from None
 
 
 class DecideParams(DecisionPrompt, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ import uvicorn
 from car_client.door.certificate import (
     CertificateError,
     Trust,
-    check,
+    check_pair,
     fingerprint,
     pinning,
     refusal,
@@ -514,9 +514,9 @@ def test_a_certificate_with_its_key_in_one_file_is_refused_because_others_get_a_
 ) -> None:
     both = folder / "both.pem"
     both.write_bytes(pair[1].read_bytes() + pair[0].read_bytes())
-    check(*pair)
+    check_pair(*pair)
     with pytest.raises(CertificateError, match="private key"):
-        check(both, pair[1])
+        check_pair(both, pair[1])
 
 
 def test_all_addresses_of_ipv6_have_those_of_ipv4_too_unless_another_address_has_them() -> None:

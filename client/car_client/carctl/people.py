@@ -61,6 +61,7 @@ def run(client: Client, options: Namespace) -> None:
 def _check_known(client: Client, name: str, config: CardToml) -> None:
     """Raise ConfigRefused unless the daemon knows a person of the file."""
     try:
+        # Any call may name a person; this one loads no model.
         client.call("daemon/why", {"person": name})
     except RequestError as error:
         if error.reason != "not_permitted":

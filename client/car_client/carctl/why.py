@@ -7,7 +7,7 @@ import msgspec
 from car_client.carctl.terminal.text import clipped, duration
 from car_client.client import Client
 from car_client.errors import CardError
-from car_protocol.answer import Parted, PartedBy
+from car_protocol.answer import MOSTLY_NEW, Parted, PartedBy
 from car_protocol.status import ReadPrompt
 
 # What happened, and what the app or its user can do.
@@ -65,8 +65,7 @@ def _page(prompt: ReadPrompt) -> list[str]:
     happened, advice = REASONS[parted.reason]
     where = "" if parted.message is None else f", in message {parted.message} ({parted.role})"
     place = f"of the first {parted.at:,}" if parted.reason in _LOST else f"after {parted.at:,}{where}"
-    # After another message or text most is new.
-    verb = "computed" if parted.reason in ("message", "prompt") else "read again"
+    verb = "computed" if parted.reason in MOSTLY_NEW else "read again"
     lines += [f"{parted.tokens:,} tokens were {verb} {place}", f"why: {happened}"]
     lines += [f"  {name}  {_quoted(text)}" for name, text in _words(parted) if text is not None]
     return [*lines, f"to do: {advice}"]

@@ -88,7 +88,7 @@ def trusted_by(certificate: Path, private_key: Path) -> Trust:
     return Trust.AUTHORITY
 
 
-def check(certificate: Path, private_key: Path) -> None:
+def check_pair(certificate: Path, private_key: Path) -> None:
     """Raise CertificateError if TLS cannot use a pair, or if the certificate, which others get, has a private key."""
     if _PRIVATE.search(_text(certificate)):
         raise CertificateError(f"{certificate} has a private key, and others get a copy: give the certificate alone")

@@ -15,7 +15,7 @@ from car_daemon.requests.explanations import Answered, Explanations
 from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import EngineFailure, Prompt, Request, RequestSpec, Supersede
 from car_daemon.telemetry.metrics import Latencies, TokenClock
-from car_protocol.answer import Answer, Progress, Timings, Usage
+from car_protocol.answer import MOSTLY_NEW, Answer, Progress, Timings, Usage
 from car_protocol.decide import DecideParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import SEEDS, GenerationOptions, InferParams, PromptParams, SupersedeScope, part_of
@@ -250,8 +250,7 @@ class GenerationAnswer:
         parts, messages = self._prepared.parts or self._prepared.tokens, self._params.messages or []
         answered = Answered(self.origin, self.request.model, self._engine, self._namespace, parts, messages)
         usage = self._explanations.add(answered, usage)
-        # What comes after another message or text is mostly new: only its app knows whether it was edited.
-        if usage.parted is not None and usage.parted.reason not in ("message", "prompt"):
+        if usage.parted is not None and usage.parted.reason not in MOSTLY_NEW:
             self._latencies.read_again[usage.parted.reason] += usage.parted.tokens
         return usage
 

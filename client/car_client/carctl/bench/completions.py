@@ -200,11 +200,12 @@ class CompletionServer:
         try:
             return await asyncio.open_connection(self._url.hostname, self._url.port or 80)
         except OSError as error:
-            # After several addresses asyncio raises an error without a number; those of names are of another kind.
-            number = None if isinstance(error, socket.gaierror) else error.errno
-            reason = os.strerror(number) if number else getattr(error, "strerror", None) or "connection refused"
-            reason = reason.lower()
-            raise LoadError(f"cannot connect to {self._address}: {reason}; is it running?") from error
+            # If a name is not found, the error has a number of its own. After several addresses it has none.
+            if isinstance(error, socket.gaierror):
+                reason = error.strerror or "its name is not found"
+            else:
+                reason = os.strerror(error.errno) if error.errno else "connection refused"
+            raise LoadError(f"cannot connect to {self._address}: {reason.lower()}; is it running?") from error
 
     def encode(self, params: Mapping[str, Any]) -> bytes:
         """Return a POST request with the members that these servers have."""

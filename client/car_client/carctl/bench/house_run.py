@@ -87,7 +87,7 @@ class House:
         self._seed = seed
         self._clock = clock
         # Texts of this run alone, so that no server has them in its cache from a run before.
-        self._run = secrets.token_hex(4)
+        self._run = f"{secrets.token_hex(4)}-{seed}"
         self.left_out: dict[str, str] = {}  # apps that one of the servers refuses, with its reason
         self.gone: dict[str, str] = {}  # phases at whose end nothing was answered, with the last error
 
@@ -108,7 +108,7 @@ class House:
     async def _is_served(self, app: App) -> bool:
         """Send the first request of an app to each server, which loads its model."""
         for number, server in enumerate(self._servers):
-            call = next(app.lanes[0](Random(self._seed), f"{self._run}-{self._seed}-{number}-first"))
+            call = next(app.lanes[0](Random(self._seed), f"{self._run}-{number}-first"))
             try:
                 async with asyncio.timeout(_LOAD_S), _connected(server, app) as target:
                     await _answer(target, call)
@@ -125,7 +125,7 @@ class House:
         """Run apps on a server until the time is over, and wait for the answers that are due then."""
         server, name = self._servers[number], f"{apps[0].name} alone" if len(apps) == 1 else "together"
         # Two of the servers may be doors to the same one, with its cache.
-        session = f"{self._run}-{self._seed}-{number}-{name}".replace(" ", "-")
+        session = f"{self._run}-{number}-{name}".replace(" ", "-")
         phase, cpu = HousePhase(self._clock(), seconds), time.process_time()
         async with _shown(f"{server.name}: {name}", seconds), asyncio.TaskGroup() as tasks:
             for app in apps:

@@ -129,7 +129,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-# A reason that has its own advice, which is about a setting and not about the file.
 _MIB = 1024**2
 _GPUS = ("/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128")
 _TIMEOUT_S = 5.0

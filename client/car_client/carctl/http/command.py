@@ -14,7 +14,7 @@ from car_client.carctl.http.service import health, manager_of
 from car_client.carctl.service.installed import installed_command
 from car_client.carctl.service.steps import Steps
 from car_client.client import Client
-from car_client.door.certificate import Trust, check, fingerprint, refusal, trusted_by
+from car_client.door.certificate import Trust, check_pair, fingerprint, refusal, trusted_by
 from car_client.door.keys import DEFAULT_NAME, add_key, own_key, read_keys, remove_key
 from car_client.door.settings import (
     PRIVATE_KEY_NAME,
@@ -37,8 +37,8 @@ _MOST_PORT = 65_535
 _ROOT = "ROOT.pem"
 _COPIES = {
     Trust.COPY: "Copy {} to them, which is no secret; its SHA-256 is",
-    Trust.SYSTEM: "They trust {} without a copy; its SHA-256 is",
-    Trust.AUTHORITY: f"Copy the root certificate of its authority to them as {_ROOT}; the SHA-256 of {{}} is",
+    Trust.SYSTEM: "Other machines trust {} without a copy; its SHA-256 is",
+    Trust.AUTHORITY: f"Copy the root certificate of who signed {{}} to them as {_ROOT}; the SHA-256 of yours is",
 }
 _PYTHON = "from openai import OpenAI; print(OpenAI().models.list())"
 _NODE = 'import OpenAI from "openai"; console.log((await new OpenAI().models.list()).data)'
@@ -210,7 +210,7 @@ def _certify(settings: Settings) -> bool:
     Raises CertificateError, and WrongUse without the package.
     """
     if settings.owns_certificate:
-        check(settings.certificate, settings.private_key)
+        check_pair(settings.certificate, settings.private_key)
         return False
     try:
         from car_client.carctl.http.self_signed import ensure_certificate

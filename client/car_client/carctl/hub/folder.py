@@ -9,8 +9,9 @@ from car_client.carctl.hub.remote import PullError
 from car_client.results import Model
 from car_protocol.hub import FORM, PREFIX, SYSTEM_MODELS, HubFile, hub_file, models_folder
 
-# Reasons of the daemon that say what to do, and those of files that are whole.
+# A reason with such a verb says what to do.
 _REMEDY = re.compile("[:;] (set|name) ")
+# The file of a model that is refused with these words is whole.
 _UNSERVED = "which card does not serve"
 
 

@@ -44,6 +44,8 @@ _LINE = {code: 0x2400 + code for code in range(0x20)} | {0x7F: 0x2421} | dict.fr
 _TEXT = {code: shown for code, shown in _LINE.items() if chr(code) not in "\n\t"}
 # In a table these would turn the columns round; texts of some languages need them.
 _LINE |= dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+# Characters that a terminal takes for commands, or that turn its lines round.
+CONTROLS = frozenset(_LINE)
 
 # Returns the columns of a terminal that a text takes: `len`, or with rich a function for wide characters too.
 Measure = Callable[[str], int]

@@ -4,12 +4,13 @@ from typing import Any, TextIO, TypeVar
 
 import msgspec
 
+from car_client.carctl.terminal.text import CONTROLS
 from car_client.client import Client
 from car_client.errors import ProtocolError
 
 T = TypeVar("T")
-# Characters that JSON may contain as they are, and that control a terminal or turn its lines round.
-_ESCAPED = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+# JSON has the others escaped already.
+_ESCAPED = {code: f"\\u{code:04x}" for code in CONTROLS if code > 0x20}
 
 
 def print_result(client: Client, method: str) -> None:
