@@ -46,12 +46,13 @@ def test_a_text_is_the_same_with_and_without_guesses(guessing: RawClient, temper
 
 
 def test_tokens_of_earlier_text_are_tried_by_the_model_that_guesses_alone(guessing: RawClient) -> None:
+    repeating: Json = {"prompt": REPEATED, "temperature": 0, "max_tokens": 200, "ignore_eos": True}
     deadline = time.monotonic() + PATIENCE_S
     tried = {"fast": 0, "plain": 0}
     while not tried["fast"]:
         assert time.monotonic() < deadline, "heartbeats bring the counters"
         for model in tried:
-            guessing.result("infer", {"prompt": REPEATED, "temperature": 0, "max_tokens": 60, "model": model})
+            guessing.result("infer", {**repeating, "model": model})
         models = guessing.result("daemon/status")["models"]
         tried = {model["name"]: engine["lookup_tried"] for model in models for engine in model["engines"]}
     assert tried["plain"] == 0

@@ -3,12 +3,13 @@
 from operator import attrgetter, itemgetter
 
 from car_engine.batching.costs import KNOTS, TILE, StepCosts
+from car_engine.batching.guesses import PromptLookup
 from car_engine.batching.sequences import Grid, Sequence, SequenceTable, mean_cells
 
 # Observed costs vary by some percent: a plan has to save more than that.
 _WORTH_IT = 0.95
-# Decodes of a run that looks cheaper apart go together once in so many, so that its cost stays known: below 1% of them,
-# so that it shows in no 99th percentile.
+# Rows together that look too dear, of several sequences or of guesses, are computed once in so many decodes, so that
+# their cost stays known: below 1% of decodes, so that it shows in no 99th percentile.
 _TRY_EVERY = 128
 # Eight rows cost about as much as one decode more, on the most uneven curve that was measured.
 MOST_PADDING = 7
@@ -132,6 +133,7 @@ class Guesser:
         self._step_target = step_target
         self._most_rows = min(batch_tokens, TILE)
         self._guesses = guesses
+        self._plain = 0  # Decodes since the last guess that looked too dear and was tried.
 
     def plan(self, batch: DecodeBatch, context_tokens: int, step: float) -> float:
         """Let the sequences of a decode try several tokens at once, unless llama.cpp would split it.
@@ -150,18 +152,28 @@ class Guesser:
         room = min(min(self._most_rows // count, left) - 1, self._guesses)
         seconds = {each: self._costs.decode(count * (1 + each), depth) for each in _GUESSED if each <= room}
         rate = _GUESSES_WORTH * count / alone
-        affordable = [each for each, cost in seconds.items() if cost <= most and count * (1 + each) > rate * cost]
-        # No text is searched when not even right guesses pay.
-        if not affordable:
-            return 0.0
-        expected = [lookup.expected(affordable[-1]) for lookup in lookups]
-        best = max(affordable, key=lambda each: _tokens(expected, each) / seconds[each])
-        if _tokens(expected, best) <= rate * seconds[best]:
-            return 0.0
+        best = _best(lookups, {each: cost for each, cost in seconds.items() if cost <= most}, rate)
+        if not best:
+            self._plain += 1
+            if not seconds or self._plain < _TRY_EVERY or not any(lookup.follows() for lookup in lookups):
+                return 0.0
+            self._plain, best = 0, 1
         batch.let_guess(best)
         for sequence, lookup in zip(batch.sequences, lookups, strict=True):
             sequence.guess = lookup.guess(best)
         return seconds[best] - alone
+
+
+def _best(lookups: list[PromptLookup], seconds: dict[int, float], rate: float) -> int:
+    """Return how many guesses of each sequence bring the most tokens a second; 0 if none bring more than `rate`."""
+    count = len(lookups)
+    affordable = [each for each, cost in seconds.items() if count * (1 + each) > rate * cost]
+    # No text is searched when not even right guesses pay.
+    if not affordable:
+        return 0
+    expected = [lookup.expected(affordable[-1]) for lookup in lookups]
+    best = max(affordable, key=lambda each: _tokens(expected, each) / seconds[each])
+    return best if _tokens(expected, best) > rate * seconds[best] else 0
 
 
 def _tokens(expected: list[list[float]], guessed: int) -> float:

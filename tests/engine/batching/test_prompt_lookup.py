@@ -2,7 +2,7 @@
 
 from collections import Counter
 from itertools import pairwise
-from math import inf
+from math import inf, log2
 from random import Random
 
 import pytest
@@ -124,6 +124,32 @@ def test_no_more_is_guessed_than_there_is_room_for() -> None:
 
 def test_nothing_is_guessed_where_rows_cost_what_they_bring() -> None:
     assert one(PromptLookup(PROMPT), DEAR) == []
+
+
+@pytest.mark.parametrize("busy", [1.79, 1.9, 2.0])
+def test_guesses_whose_cost_was_measured_on_a_busy_machine_are_found_to_pay(busy: float) -> None:
+    costs, decodes = StepCosts({rows: rows ** log2(busy) for rows in (1, 2, 4, 8, 16, 32)}), 0
+    guesser = Guesser(costs, 64, inf, MOST_GUESSED)
+    batch = DecodeBatch([decoding(PromptLookup(PROMPT * 9))], [])
+    while not all(guessed_rows(guesser, batch, costs) for _ in range(3)):
+        decodes += 1
+        assert decodes < 10 * 128, "once in 128 decodes their cost is seen"
+
+
+def test_a_text_that_seldom_repeats_itself_is_tried_where_it_does() -> None:
+    costs = StepCosts({1: 1.0, 64: 64.0})
+    guesser, plain = Guesser(costs, 64, inf, MOST_GUESSED), decoding(PromptLookup([1, 2, 3]))
+    for _ in range(500):
+        assert guessed_rows(guesser, DecodeBatch([plain], []), costs) == 0
+    assert guessed_rows(guesser, DecodeBatch([decoding(PromptLookup(PROMPT))], []), costs) == 1
+
+
+def guessed_rows(guesser: Guesser, batch: DecodeBatch, costs: StepCosts) -> int:
+    """Plan a decode, let it take hardly longer with guesses, and return its rows for guesses."""
+    batch.let_guess(0)
+    guesser.plan(batch, 1000, costs.decode(1))
+    costs.decoded(batch.rows, 0.9 + 0.1 * batch.rows)
+    return batch.guessed
 
 
 @pytest.mark.parametrize("count", range(1, 8))
