@@ -84,9 +84,11 @@ class Door:
             # Its frames keep the body, and the client may take its time.
             await _refuse(exchange, problem.with_traceback(None))
         except HTTPException as missing:
-            status = missing.status_code
-            why = absence(exchange.head.path) if status == _NOT_FOUND else _OTHER_METHOD
-            await _refuse(exchange, Problem(status, "not_found", why, headers=missing.headers))
+            if missing.status_code == _NOT_FOUND:
+                absent = Problem(404, "not_found", absence(exchange.head.path), headers=missing.headers)
+            else:
+                absent = Problem(405, "not_found", _OTHER_METHOD, headers=missing.headers)
+            await _refuse(exchange, absent)
 
     def _admit(self, exchange: Exchange) -> None:
         """Check the key and the content type; raises Problem."""

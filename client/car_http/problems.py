@@ -89,18 +89,19 @@ _CROWDS = ("max_connections", "max_connections_per_uid", "max_users", "max_in_fl
 # What each status of an error says.
 STATUSES = {
     400: "a member is wrong, or the model or the daemon does not offer it",
-    401: "the key is missing, or is not one of the door's",
+    401: "the key is missing or unknown",
     403: "the host, the origin or the user is not allowed",
-    404: "there is no model of this name",
-    408: "the body came too slowly, or the client did not read its answer",
-    409: "a newer request of the same key, or an administrator, ended this one",
+    404: "there is no such model or endpoint",
+    405: "the endpoint has another method",
+    408: "the client sent or read too slowly",
+    409: "a newer request of the key, or an administrator, ended it",
     413: "the body is too long",
     415: "the content type is not application/json, or the body is compressed",
-    429: "the queue is full, a quota is used up, many wrong keys came, or the key has too many calls: wait "
-    "`retry-after-ms`; or it has too many streams",
-    500: "a defect, whose place is in the log",
-    502: "the engine was lost, or the daemon sent something that the door cannot read",
-    503: "no daemon answers, it is of another version, it drains, or there is no room: retry later",
+    431: "the head of the request is too long",
+    429: "too many requests, tokens of a day, wrong keys, calls or streams: wait `retry-after-ms`, if it is there",
+    500: "a defect: its place is in the log",
+    502: "the engine was lost, or the door cannot read what the daemon sent",
+    503: "no daemon answers, it drains, its version differs, or there is no room: retry later",
     504: "the deadline of the request passed",
 }
 

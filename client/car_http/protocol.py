@@ -21,6 +21,8 @@ HEAD_TIMEOUT_S = 30.0
 MOST_WAITING = 8
 _LONG_HEAD = f"the head of a request has at most {MAX_HEAD_BYTES} bytes"
 _NOT_HTTP = "the bytes are not a valid HTTP request"
+# The code of an error that ends the connection.
+REFUSAL = "bad_request"
 # Headers of an offer to go on in another protocol; `Connection` lists them.
 _OFFER = (b"upgrade", b"http2-settings")
 _REASONS = {
@@ -196,7 +198,7 @@ class DoorProtocol(HttpToolsProtocol):
             return
         answering = self._answering
         if answering is None or answering.response_complete or not answering.response_started:
-            error = {"message": message, "type": "invalid_request_error", "param": None, "code": "bad_request"}
+            error = {"message": message, "type": "invalid_request_error", "param": None, "code": REFUSAL}
             body = json.dumps({"error": error}).encode()
             head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
             head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"

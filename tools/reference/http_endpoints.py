@@ -19,6 +19,7 @@ from car_http.dialects.responses import requests as responses
 from car_http.endpoints.context import Endpoint
 from car_http.endpoints.table import ENDPOINTS
 from car_http.problems import STATUSES
+from car_http.protocol import REFUSAL
 from tools.reference.protocol import table
 
 _PREFIX = "/v1"
@@ -48,7 +49,7 @@ def endpoints() -> str:
 
 def statuses() -> str:
     """Return the statuses of errors with their codes."""
-    codes = _codes()
+    codes = codes_of_statuses()
     lines = [(str(status), ", ".join(sorted(codes[status])), when) for status, when in sorted(STATUSES.items())]
     return table(("status", "`code`", "when"), lines)
 
@@ -95,7 +96,7 @@ def _grouped(rows: Mapping[tuple[str, str], str]) -> Iterator[tuple[str, str, st
         above = path
 
 
-def _codes() -> Mapping[int, set[str]]:
+def codes_of_statuses() -> Mapping[int, set[str]]:
     """Return the codes of each status: of the daemon's reasons, and of the problems that the door finds itself."""
     found: defaultdict[int, set[str]] = defaultdict(set)
     for row in (*problems.ROWS.values(), *(row for row in vars(problems).values() if isinstance(row, problems.Row))):
@@ -108,6 +109,11 @@ def _codes() -> Mapping[int, set[str]]:
                     args=[ast.Constant(value=int() as status), ast.Constant(value=str() as code), *_],
                 ):
                     found[status].add(f"`{code}`")
+                case ast.Call(
+                    func=ast.Name(id="_Refusal") | ast.Attribute(attr="refuse"),
+                    args=[ast.Constant(value=int() as status), *_],
+                ):
+                    found[status].add(f"`{REFUSAL}`")
     return found
 
 

@@ -24,6 +24,7 @@ _KEYS: dict[str, dict[str, str]] = {
 }
 _AT_ANY = {401, 403, 500}
 _OF_BODIES = {413, 415}
+_OF_NO_ENDPOINT = {405, 431}
 _KEYLESS = {401}
 _PARAMETER = {"schema": {"type": "string"}}
 Shape = dict[str, Any]
@@ -107,4 +108,4 @@ def _responses(endpoint: Endpoint, schema_of: Schemas, *, keyed: bool) -> Shape:
 
 def _statuses(endpoint: Endpoint) -> set[int]:
     """Return the statuses of the endpoint's errors."""
-    return _AT_ANY if endpoint.local else set(STATUSES) - (set() if endpoint.body else _OF_BODIES)
+    return _AT_ANY if endpoint.local else set(STATUSES) - _OF_NO_ENDPOINT - (set() if endpoint.body else _OF_BODIES)
