@@ -18,6 +18,7 @@ from car_client.client import Client
 from car_client.options import DecideOptions
 from car_client.results import Decision
 from car_protocol.decide import (
+    MAX_NAME_BYTES,
     Choice,
     ChoiceAnswer,
     Level,
@@ -143,7 +144,9 @@ def _predicate(text: str) -> Predicate:
     name, statement = ("", text.strip()) if found is None else (found["name"], found["statement"].strip())
     if not statement:
         raise ArgumentTypeError("an empty text is no statement: write it like 'the customer is angry'")
-    return Predicate(name=name or statement, instructions=_question(statement, "Is it so: "))
+    if not name and len(statement.encode()) <= MAX_NAME_BYTES:
+        name = statement
+    return Predicate(name=name or None, instructions=_question(statement, "Is it so: "))
 
 
 def _question(name: str, before: str) -> str:
@@ -170,14 +173,16 @@ def _condition(text: str) -> Condition:
 
 
 def _asked(condition: Condition, questions: list[Question]) -> int:
-    """Return the question of a condition: the one with this name, else the only one whose name has it as a word."""
-    names = [each.name or "" for each in questions]
+    """Return the question of a condition: the one with this name, else the only one whose name has it as a word.
+
+    A question without a name is named by its place, as in its answer.
+    """
+    names = [each.name or str(place) for place, each in enumerate(questions)]
     if condition.name in names:
         return names.index(condition.name)
     near = [index for index, name in enumerate(names) if condition.name in re.findall(r"\w+", name)]
     if len(near) != 1:
-        named = ", ".join(filter(None, names)) or "none has a name: give NAME=TEXT"
-        raise WrongUse(f"--if: no question is named {condition.name!r}; the questions: {named}")
+        raise WrongUse(f"--if: no question is named {condition.name!r}; the questions: {', '.join(names)}")
     return near[0]
 
 

@@ -83,6 +83,13 @@ def test_the_exit_code_says_whether_the_condition_holds(daemon: FakeDaemon, cond
     assert code(daemon, "--if", condition) == (0 if holds else 3)
 
 
+def test_a_statement_longer_than_a_name_is_named_by_its_place_as_in_its_answer(daemon: FakeDaemon) -> None:
+    daemon.answers["decide"] = {**DECISION, "answers": [{**DECISION["answers"][2], "name": "0"}]}
+    asked = ("--socket", daemon.path, "decide", "x", "--predicate", "it is so " * 30)
+    assert carctl(*asked, "--if", "0>0.5").returncode == 0
+    assert b"the questions: 0" in carctl(*asked, "--if", "so>0.5").stderr
+
+
 def test_of_several_conditions_all_have_to_hold(daemon: FakeDaemon) -> None:
     for conditions in (("angry>0.7", "team=billing"), ("team=shipping", "angry>0.7"), ("angry>0.7", "team=shipping")):
         flags = [flag for condition in conditions for flag in ("--if", condition)]
@@ -97,13 +104,16 @@ def test_of_several_conditions_all_have_to_hold(daemon: FakeDaemon) -> None:
         ("is x=y true", "is x=y true", "is x=y true"),
         ("x == y", "x == y", "x == y"),
         ("sum = a=b", "sum", "a=b"),
+        pytest.param("it is so " * 30, None, "it is so", id="longer than a name may be"),
     ],
 )
-def test_a_name_before_a_statement_is_one_word(daemon: FakeDaemon, given: str, name: str, statement: str) -> None:
+def test_a_name_before_a_statement_is_one_word(
+    daemon: FakeDaemon, given: str, name: str | None, statement: str
+) -> None:
     daemon.answers["decide"] = {**DECISION, "answers": DECISION["answers"][2:]}
     assert carctl("--socket", daemon.path, "decide", "x", "--predicate", given).returncode == 0
     (sent,) = daemon.params("decide")["questions"]
-    assert (sent["name"], statement in sent["instructions"]) == (name, True)
+    assert (sent.get("name"), statement in sent["instructions"]) == (name, True)
 
 
 @pytest.mark.parametrize(
