@@ -106,6 +106,11 @@ def _count(value: Any, keyword: str) -> int:
     return sum(len(members) for members in found if isinstance(members, dict | list))
 
 
+# The last number below which all integers are exact in JSON as most programs read it. The library computes with such
+# numbers: it would write another number than a larger one, and some bounds below all of them end its process.
+_EXACT = 2**53 - 1
+_LOWER, _UPPER = ("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")
+_BEYOND = f"a number beyond {_EXACT:,} on either side of 0 is not exact in JSON: write a text, or a smaller number"
 _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties", "minContains")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _FORMAT = re.compile(r"Unknown format: (.*)")
@@ -117,7 +122,10 @@ _Schema = dict[str, Any]
 
 
 def normalized(schema: _Schema) -> _Schema:
-    """Return a schema as the library reads it: counts such as 2.0 as integers, dynamic references as plain."""
+    """Return a schema as the library reads it: counts such as 2.0 as integers, dynamic references as plain.
+
+    Bounds that no exact number reaches are the last exact number.
+    """
     anchors: dict[object, list[str]] = {}
     for place, each in schemas_in(schema):
         for keyword in ("$dynamicAnchor", "$anchor"):
@@ -126,12 +134,37 @@ def normalized(schema: _Schema) -> _Schema:
     return dict(_normal(schema, {name: places[0] for name, places in anchors.items() if len(set(places)) == 1}))
 
 
+def inexact(schema: _Schema) -> tuple[str, str] | None:
+    """Return the place of a number that answers cannot have exactly, and what to do; None if there is none."""
+    for place, each in schemas_in(schema):
+        for keyword, value in each.items():
+            beyond = (
+                (keyword in _LOWER and _is_number(value) and value > _EXACT)
+                or (keyword in _UPPER and _is_number(value) and value < -_EXACT)
+                or (keyword in ("const", "enum") and any(abs(number) > _EXACT for number in _integers(value)))
+            )
+            if beyond:
+                return f"{place}/{keyword}", _BEYOND
+    return None
+
+
 def place_of(error: str, schema: _Schema) -> str | None:
-    """Return the place of the schema that an error of the library is about; None if that is not known."""
+    """Return the place of the schema that an error of the library is about; None if that is not known.
+
+    Else it is the place of the first keyword whose value no schema can have.
+    """
     about = _about(error)
-    if about is None:
-        return None
-    return next((place for place, each in schemas_in(schema) if about(each)), None)
+    if about is not None:
+        return next((place for place, each in schemas_in(schema) if about(each)), None)
+    return next(
+        (
+            f"{place}/{keyword}"
+            for place, each in schemas_in(schema)
+            for keyword, value in each.items()
+            if keyword in _FORMS and not _FORMS[keyword](value)
+        ),
+        None,
+    )
 
 
 def left_out(warnings: list[str], schema: _Schema) -> list[str]:
@@ -201,8 +234,8 @@ def _normal(value: Any, anchors: dict[object, str], *, by_name: bool = False) ->
             normal[keyword] = _normal(inner, anchors)
         elif keyword in DATA:
             normal[keyword] = inner
-        elif keyword in _COUNTS and isinstance(inner, float) and inner.is_integer():
-            normal[keyword] = int(inner)
+        elif keyword in _NUMBERS and _is_number(inner):
+            normal[keyword] = _NUMBERS[keyword](inner)
         elif keyword in ("$ref", "$dynamicRef") and isinstance(inner, str) and inner in anchors:
             normal["$ref"] = f"#{anchors[inner]}"
         elif keyword == "$dynamicAnchor" and f"#{inner}" in anchors:
@@ -210,6 +243,46 @@ def _normal(value: Any, anchors: dict[object, str], *, by_name: bool = False) ->
         else:
             normal[keyword] = _normal(inner, anchors, by_name=keyword in BY_NAME)
     return normal
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _integers(value: Any) -> Iterator[int]:
+    """Yield the integers inside a JSON value."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, list | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _integers(inner)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _whole(value: float) -> float:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# How the library reads the numbers of a keyword.
+_NUMBERS: dict[str, Callable[[float], float]] = {
+    **dict.fromkeys(_COUNTS, _whole),
+    **dict.fromkeys(_LOWER, lambda value: max(value, -_EXACT)),
+    **dict.fromkeys(_UPPER, lambda value: min(value, _EXACT)),
+}
+# What the value of a keyword has to be.
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(_COUNTS, lambda value: _is_number(value) and value >= 0),
+    **dict.fromkeys((*_LOWER, *_UPPER), lambda value: isinstance(value, int | float)),
+    **dict.fromkeys(("properties", "patternProperties", "$defs"), lambda value: isinstance(value, dict)),
+    "required": _are_names,
+    "enum": lambda value: isinstance(value, list) and bool(value),
+    "multipleOf": lambda value: _is_number(value) and value > 0,
+    "pattern": lambda value: isinstance(value, str),
+    "type": lambda value: isinstance(value, str) or _are_names(value),
+}
 
 
 def _escaped(name: str) -> str:

@@ -1,6 +1,7 @@
 """The grammar of an answer: the client's own, its JSON schema's, or that of the tool call it requires."""
 
 from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -9,7 +10,7 @@ from car_base.ipc.refusal import Refusal
 from car_engine.grammar.constraint import ConstraintError
 from car_engine.grammar.gbnf import parse
 from car_engine.grammar.lark import as_lark
-from car_engine.grammar.schema import TOO_WIDE, is_too_wide, left_out, normalized, place_of
+from car_engine.grammar.schema import TOO_WIDE, inexact, is_too_wide, left_out, normalized, place_of
 from car_engine.grammar.schema import as_lark as schema_as_lark
 from car_engine.grammar.tree import GrammarError
 from car_engine.output.tool_call_grammar import tool_call_grammar
@@ -69,6 +70,7 @@ class OutputConstraints:
         if job.params.json_schema is not None:
             if is_too_wide([job.params.json_schema]):
                 raise _too_large("json_schema", TOO_WIDE)
+            _check_numbers("json_schema", "", job.params.json_schema)
             return "json_schema", schema_as_lark(normalized(job.params.json_schema), lenient=job.params.lenient)
         if job.chat is not None and job.chat.tool_choice not in ("auto", "none"):
             return "tools", self._tool_call(job.chat, reading)
@@ -78,6 +80,8 @@ class OutputConstraints:
         if reading.tools is None:
             raise Refusal("model_unavailable", lacks="tools")
         choice = chat.tool_choice
+        for place, tool in enumerate(chat.tools):
+            _check_numbers("tools", f"/{place}/function/parameters", tool.function.parameters)
         functions = [replace(tool.function, parameters=normalized(tool.function.parameters)) for tool in chat.tools]
         if isinstance(choice, NamedTool):
             functions = [function for function in functions if function.name == choice.name]
@@ -85,6 +89,13 @@ class OutputConstraints:
             raise _too_large("tools", TOO_WIDE)
         one = isinstance(choice, NamedTool) or not chat.parallel
         return tool_call_grammar(reading.tools, functions, one=one, token_of=self._token_of)
+
+
+def _check_numbers(param: str, before: str, schema: dict[str, Any]) -> None:
+    """Raise Refusal for a number that no answer can have exactly; `before` is the place of the schema."""
+    if (found := inexact(schema)) is not None:
+        place, why = found
+        raise Refusal("invalid_params", param=param, why=why, place=before + place)
 
 
 def _too_large(param: str, reason: str) -> Refusal:

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from car_engine.grammar.constraint import Constraint, ConstraintError, Constraints
-from car_engine.grammar.schema import as_lark, is_too_wide
+from car_engine.grammar.schema import as_lark, is_too_wide, normalized
 from tests.engine.grammar.schemas import PIECES, Json, Schemas, answer, constraints, shown
 
 WALKS = 2
@@ -135,6 +135,13 @@ def test_a_usual_divisor_is_no_burden(grammars: Constraints, divisor: float) -> 
     schema = {"type": "array", "items": {"type": "number", "multipleOf": divisor}}
     assert takes(grammars, schema, f"[{divisor * 3}, 0]")
     assert not takes(grammars, schema, f"[{divisor * 1.5:.3f}]")
+
+
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_the_range_of_64_bits_takes_what_it_has_and_json_can_say_exactly(grammars: Constraints, kind: str) -> None:
+    schema = normalized({"type": kind, "minimum": -(2**63), "maximum": 2**63 - 1})
+    assert all(takes(grammars, schema, str(number)) for number in (0, -7, 2**53 - 1, -(2**53) + 1))
+    assert not takes(grammars, schema, str(2**63))
 
 
 @pytest.mark.parametrize("name", ["default", "const", "enum", "examples", "allOf", "properties", "pattern"])

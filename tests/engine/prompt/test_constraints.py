@@ -1,4 +1,4 @@
-"""Schemas that nobody can wait for are refused before they are compiled."""
+"""Schemas that nobody can wait for, or that would end the engine, are refused before they are compiled."""
 
 from typing import Any
 
@@ -32,4 +32,26 @@ def test_a_schema_that_takes_minutes_is_never_compiled(param: str, wide: Prepare
         OutputConstraints(lambda _, text: compiled.append(text), lambda _: None).of(wide, Reading(tools="hermes"))
     assert refusal.value.data["param"] == param
     assert str(refusal.value.data["why"]).startswith("the schema is too large: the limits are 3,000 properties")
+    assert not compiled
+
+
+LOWEST = {"type": "integer", "minimum": -(2**63), "maximum": -(2**63)}
+
+
+@pytest.mark.parametrize(
+    ("inexact", "param", "place"),
+    [
+        (job(json_schema={"items": LOWEST}), "json_schema", "/items/maximum"),
+        (
+            job(tools=[Tool("function", Function(name, parameters={"properties": {name: LOWEST}})) for name in "f"]),
+            "tools",
+            "/0/function/parameters/properties/f/maximum",
+        ),
+    ],
+)
+def test_bounds_that_end_the_librarys_process_are_never_compiled(inexact: Prepare, param: str, place: str) -> None:
+    compiled: list[str] = []
+    with pytest.raises(Refusal) as refusal:
+        OutputConstraints(lambda _, text: compiled.append(text), lambda _: None).of(inexact, Reading(tools="hermes"))
+    assert (refusal.value.data["param"], refusal.value.data["place"]) == (param, place)
     assert not compiled
