@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Rows
 from typing import NamedTuple
 
-from msgspec import json
+from msgspec import json, structs
 
 from car_base.ipc.frames import Chat, ImageSlot, Reading
 from car_base.ipc.refusal import Refusal
@@ -19,6 +19,7 @@ from car_protocol.limits import MAX_MEMBERS
 
 _THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
 _MANY = f"the arguments of its calls have more than {MAX_MEMBERS:,} objects, members and arrays: send fewer calls"
+_USUAL = frozenset({"system", "developer", "user", "assistant", "tool"})  # every template shows their texts
 _NOT_JSON = "the arguments of a call are not JSON"
 _UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
 
@@ -72,9 +73,25 @@ class Conversations:
             rendered, images = self._with_images(chat, template, max_tokens)
         else:
             rendered, images = template.render(chat, self.limit, max_tokens), []
+            self._check_roles(chat, template, rendered)
         if not rendered.tokens:
             raise Refusal("invalid_params", param="messages", why="the chat template makes no prompt of them")
         return RenderedPrompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
+
+    def _check_roles(self, chat: Chat, template: ChatTemplate, rendered: Rendered) -> None:
+        """Refuse messages of unusual roles if the prompt is the same with other texts in them."""
+        unusual = [place for place, message in enumerate(chat.messages) if message.role not in _USUAL]
+        if not unusual:
+            return
+        messages = [
+            structs.replace(message, content=f"{message.text}.") if place in unusual else message
+            for place, message in enumerate(chat.messages)
+        ]
+        others = template.render(structs.replace(chat, messages=messages), self.limit, None)
+        if others.tokens == rendered.tokens:
+            place = unusual[0]
+            why = f"the chat template shows no text of the role {chat.messages[place].role!r}: send another role"
+            raise Refusal("invalid_params", param=f"messages[{place}].role", why=why)
 
     def _with_images(
         self, chat: Chat, template: ChatTemplate, max_tokens: int | None
