@@ -209,3 +209,44 @@ async def test_clients_of_lm_studio_list_the_models(offline: OfflineDoor, fake: 
     assert (await offline.get("/api/v0/models/guide")).json == listed[0]
     assert (await offline.get("/api/v0/models/other")).json["error"]["code"] == "model_not_found"
     assert len([call for call in fake.calls if call.method == "models/show"]) == 2
+
+
+SAMPLERS = {
+    "xtc_probability": 0.5,
+    "dry_multiplier": 0.8,
+    "dry_base": 1.5,
+    "dry_allowed_length": 3,
+    "dry_penalty_last_n": 64,
+    "dry_sequence_breakers": ["#"],
+    "mirostat": 2,
+    "mirostat_tau": 4.0,
+    "mirostat_eta": 0.2,
+}
+
+
+@pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions", "/infill"])
+async def test_sillytavern_sets_the_samplers_one_by_one(offline: OfflineDoor, fake: FakeDaemon, path: str) -> None:
+    body = {"prompt": "Hi", "messages": HI, "input_prefix": "a", "input_suffix": "b"}
+    await offline.post(path, body | SAMPLERS)
+    sent = fake.params("infer")
+    assert sent["xtc"] == {"probability": 0.5, "threshold": 0.1}
+    breakers = {"penalty_last_n": 64, "sequence_breakers": ["#"]}
+    assert sent["dry"] == {"multiplier": 0.8, "base": 1.5, "allowed_length": 3, **breakers}
+    assert sent["mirostat"] == {"version": 2, "tau": 4.0, "eta": 0.2}
+
+
+async def test_samplers_that_are_off_need_no_other_member(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    off = {"xtc_probability": 0, "dry_multiplier": 0, "mirostat": 0, "dynatemp_range": 0, "lora": []}
+    await offline.post("/completion", SAMPLERS | off | {"prompt": "Hi"})
+    sent = fake.params("infer")
+    assert {"xtc", "dry", "mirostat", "lora"}.isdisjoint(sent)
+
+
+@pytest.mark.parametrize(("member", "value"), [("dynatemp_range", 0.5), ("lora", [{"id": 0, "scale": 1.0}])])
+@pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions", "/v1/completions", "/infill"])
+async def test_what_would_change_the_answer_and_is_not_there_is_refused_by_its_name(
+    offline: OfflineDoor, path: str, member: str, value: Any
+) -> None:
+    body = {"prompt": "Hi", "messages": HI, "input_prefix": "a", "input_suffix": "b", member: value}
+    answer = await offline.post(path, body)
+    assert (answer.status, answer.json["error"]["param"]) == (400, member)

@@ -76,7 +76,7 @@ async def test_the_first_length_that_was_sent_counts_also_if_it_means_as_much_as
 SAMPLED = {"top_k": 7, "repeat_last_n": 9, "logit_bias": {"7": -1.0}, "ignore_eos": True}
 
 
-@pytest.mark.parametrize("name", sorted({*Sampling.__struct_fields__} & {*Sampled.__struct_fields__}))
+@pytest.mark.parametrize("name", sorted({*Sampling.__struct_fields__} & {*Sampled.__struct_fields__} - {"mirostat"}))
 async def test_a_sampler_option_of_the_dialect_reaches_the_daemon(
     offline: OfflineDoor, fake: FakeDaemon, name: str
 ) -> None:
@@ -84,7 +84,7 @@ async def test_a_sampler_option_of_the_dialect_reaches_the_daemon(
     assert (await sent(offline, fake, {name: value}))[name] == value
 
 
-@pytest.mark.parametrize("name", sorted({*Sampling.__struct_fields__} & {*Options.__struct_fields__}))
+@pytest.mark.parametrize("name", sorted({*Sampling.__struct_fields__} & {*Options.__struct_fields__} - {"mirostat"}))
 async def test_a_sampler_option_of_ollama_reaches_the_daemon(offline: OfflineDoor, fake: FakeDaemon, name: str) -> None:
     value = SAMPLED.get(name, 0.25)
     await offline.post("/api/chat", HELLO | {"options": {name: value}, "stream": False})
@@ -109,6 +109,12 @@ async def test_a_form_of_the_answer_is_a_schema(
 ) -> None:
     params = await sent(offline, fake, {"response_format": form})
     assert (params.get("json_schema"), params.get("lenient")) == expected
+
+
+async def test_mirostat_of_ollama_is_one_sampler(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    options = {"mirostat": 1, "mirostat_tau": 3.0, "mirostat_eta": 0.2}
+    await offline.post("/api/chat", HELLO | {"options": options, "stream": False})
+    assert fake.params("infer")["mirostat"] == {"version": 1, "tau": 3.0, "eta": 0.2}
 
 
 async def test_the_time_that_a_client_waits_is_the_deadline(offline: OfflineDoor, fake: FakeDaemon) -> None:

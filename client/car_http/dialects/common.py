@@ -10,6 +10,7 @@ from msgspec import Raw, Struct
 
 from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
+from car_http.dialects.samplers import SAMPLER_NAMES
 from car_http.dialects.vendor_tools import vendor_problem
 from car_http.guard import RequestHead
 from car_http.problems import UNKNOWN_MEMBER, Problem, bad
@@ -211,7 +212,7 @@ def as_sent(request: Struct, names: Names, caller: Caller) -> dict[str, str]:
     Of the names of a param the first one counts that the request has; a dot leads into an object.
     """
     found: dict[str, str] = {}
-    for param, members in names.items():
+    for param, members in {**SAMPLER_NAMES, **names}.items():
         for name in members:
             if _has(request, name):
                 found[param] = name

@@ -23,6 +23,7 @@ from car_http.dialects.common import (
 from car_http.dialects.job import Job
 from car_http.dialects.openai_chat_writer import ChatWriter
 from car_http.dialects.openai_parts import PRIORITIES
+from car_http.dialects.samplers import Samplers, sampler_params
 from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_problem, vendor_tool
 from car_http.problems import bad
 from car_protocol.infer import MAX_ANSWERS
@@ -42,7 +43,12 @@ NAMES = {
     "continue_last": ("continue_final_message",),
     "tokens": ("prompt",),
 }
+_SAMPLED_REFUSED = {
+    "dynatemp_range": "the temperature is the same for all tokens: leave it out",
+    "lora": "send `card.lora`, with names",
+}
 _REFUSED = {
+    **_SAMPLED_REFUSED,
     "audio": "the models of this machine answer in text",
     "functions": "send `tools` in its place",
     "function_call": "send `tool_choice` in its place",
@@ -66,7 +72,7 @@ _OFF = "none"
 _FORBIDDEN = -100.0  # the least bias, beside which no token is drawn
 
 
-class Sampled(Struct, kw_only=True):
+class Sampled(Samplers, kw_only=True):
     """Members that chat and completions share, llama.cpp's own included; null counts as absent."""
 
     model: str | None = None
@@ -87,6 +93,8 @@ class Sampled(Struct, kw_only=True):
     min_p: Fraction | None = None
     typical_p: Fraction | None = None
     top_n_sigma: float | None = None
+    dynatemp_range: float | None = None
+    lora: list[Any] | None = None
     repeat_penalty: float | None = None
     repeat_last_n: int | None = None
     presence_penalty: Penalty | None = None
@@ -208,7 +216,8 @@ def read(request: ChatRequest, caller: Caller) -> Job:
 def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
     """Return the params of the members that chat and completions share; raises Problem."""
     stop = [request.stop] if isinstance(request.stop, str) else request.stop
-    params = same_named(request, _SAME) | top_k_params(request.top_k)
+    refuse(request, _SAMPLED_REFUSED)
+    params = same_named(request, _SAME) | top_k_params(request.top_k) | sampler_params(request)
     params |= given(
         model=request.model or None,
         logit_bias=_biases(request.logit_bias),

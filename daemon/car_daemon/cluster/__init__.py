@@ -1,1 +1,1 @@
-"""Engines on other machines: the placer process, and the connections to placed engines."""
+"""Engines on other machines: the placer process, and connections."""

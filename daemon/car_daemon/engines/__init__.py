@@ -1,1 +1,1 @@
-"""Engine processes: launched, watched and restarted, and the cores divided between them."""
+"""Engine processes: launched, watched and restarted, and their cores."""

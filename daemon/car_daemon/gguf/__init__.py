@@ -1,1 +1,1 @@
-"""The GGUF file format: headers read, bounded and validated; imports nothing else of the project but `host`."""
+"""GGUF files: headers read, bounded and validated."""

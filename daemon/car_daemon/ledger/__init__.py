@@ -1,1 +1,1 @@
-"""The ledger of usage: sums by day, identity, app and model, and the file that keeps them."""
+"""The ledger: sums by day, identity, app and model, and their file."""

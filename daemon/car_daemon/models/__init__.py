@@ -1,1 +1,1 @@
-"""Model entries by name, the memory they share, and the decision which models are loaded."""
+"""Model entries, the memory they share, and which models are loaded."""

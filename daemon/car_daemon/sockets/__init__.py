@@ -1,1 +1,1 @@
-"""Getting and guarding a listening socket, and identifying the processes that connect to it."""
+"""Listening sockets, and who connects to them."""

@@ -1,1 +1,1 @@
-"""Decisions about steps: sequences, planner, costs, cached cells; free of I/O, clock, threads and llama_cpp."""
+"""Decisions about steps: sequences, planner, costs, cached cells."""

@@ -1,1 +1,1 @@
-"""A disposable process that answers one frame with one frame: what strangers send is prepared in it."""
+"""A disposable process in which what strangers send is prepared."""

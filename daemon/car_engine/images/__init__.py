@@ -1,1 +1,1 @@
-"""Images of requests: files bounded, decoded by Pillow and encoded into rows in a thread beside the loop."""
+"""Images and sounds: files bounded, decoded, and encoded into rows in a thread of their own."""

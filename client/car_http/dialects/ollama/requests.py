@@ -23,6 +23,7 @@ from car_http.dialects.common import (
 from car_http.dialects.job import Job
 from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.dialects.openai_chat import function_tools, thoughts
+from car_http.dialects.samplers import Mirostat, sampler_params
 from car_http.problems import bad
 from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
@@ -52,7 +53,7 @@ _DURATION = re.compile(r"-?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h)?)+", re.ASCII)
 Whole = Annotated[int | float, note("a whole number; a fraction is dropped")]
 
 
-class Options(Struct, kw_only=True):
+class Options(Mirostat, kw_only=True):
     """The options that change an answer; options about memory and threads are the daemon's own."""
 
     num_predict: Whole | None = None
@@ -253,6 +254,7 @@ def _sampling(options: Options) -> dict[str, Any]:
     seed = _whole(options.seed)
     return (
         same_named(options, _SAME)
+        | sampler_params(options)
         | top_k_params(_whole(options.top_k))
         | given(
             max_tokens=_longest(_whole(options.num_predict)),
