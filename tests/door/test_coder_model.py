@@ -201,6 +201,21 @@ async def test_a_tool_is_called_with_the_argument_of_the_question(coder: Daemon,
     assert "Paris" in json.loads(call["function"]["arguments"])["city"]
 
 
+async def test_a_tool_is_called_before_the_answer_that_has_a_schema(coder: Daemon, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"celsius": {"type": "integer"}}, "required": ["celsius"]}
+    form = {"type": "json_schema", "json_schema": {"name": "weather", "schema": schema}}
+    said: list[dict[str, Any]] = [{"role": "user", "content": "What is the weather in Paris?"}]
+    body = {"model": "coder", "tools": [TOOL], "response_format": form, "temperature": 0, "max_tokens": 60}
+    found = await posted(coder, tmp_path / "keys", "/v1/chat/completions", {**body, "messages": said})
+    message = found["choices"][0]["message"]
+    (call,) = message["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"city": "Paris"}
+    said += [message, {"role": "tool", "tool_call_id": call["id"], "content": "31 degrees Celsius"}]
+    body |= {"messages": said, "tool_choice": "none"}  # it would call again
+    found = await posted(coder, tmp_path / "keys", "/v1/chat/completions", body)
+    assert json.loads(found["choices"][0]["message"]["content"]) == {"celsius": 31}
+
+
 async def test_a_gap_is_filled_by_what_stands_around_it(coder: Daemon, tmp_path: Path) -> None:
     body = {"model": "coder", "prompt": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))\n"}
     found = await posted(coder, tmp_path / "keys", "/v1/completions", {**body, "temperature": 0, "max_tokens": 12})

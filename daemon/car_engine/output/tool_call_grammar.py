@@ -171,12 +171,17 @@ _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ?", "key_sep
 _TAGGED_NUMBER = "/[0-9]{1,3}/"
 
 
-def tool_call_grammar(style: ToolStyle, functions: list[Function], *, one: bool, token_of: TokenOf) -> str:
-    """Return the grammar of `one` call, else of one or more; `token_of` returns control tokens by their texts."""
+def tool_call_grammar(
+    style: ToolStyle, functions: list[Function], *, one: bool, token_of: TokenOf, answer: str | None = None
+) -> str:
+    """Return the grammar of `one` call, else of one or more, or of an answer in their place.
+
+    `token_of` returns control tokens by their texts; `answer` is the element of the answer that the model may choose.
+    """
     family = FAMILIES[style]
     if family.older is not None and token_of(family.needs) is None:
         family = FAMILIES[family.older]
-    return _Writer(family, token_of).grammar(functions, one=one)
+    return _Writer(family, token_of).grammar(functions, one=one, answer=answer)
 
 
 class _Writer:
@@ -188,7 +193,7 @@ class _Writer:
         self._texts = GrammarTexts(family.markers, token_of, self._rules)
         self._literals = LiteralGrammar(family, self._texts, self._rules)
 
-    def grammar(self, functions: list[Function], *, one: bool) -> str:
+    def grammar(self, functions: list[Function], *, one: bool, answer: str | None) -> str:
         """Return the grammar."""
         family = self._family
         opening, closing = self._texts.text(family.open), self._texts.text(family.close)
@@ -202,6 +207,9 @@ class _Writer:
             start = f'{opening} "[" {several} "]" {closing}'
         else:
             start = f"{opening} {several} {closing}"
+        if answer is not None:
+            self._rules |= {"calls": start, "answer": answer}
+            start = "calls | answer"
         rules = {"start": start, **self._rules}
         return "".join(f"{name}: {rule}\n" for name, rule in rules.items())
 

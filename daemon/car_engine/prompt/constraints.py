@@ -10,12 +10,24 @@ from car_base.ipc.refusal import Refusal
 from car_engine.grammar.constraint import ConstraintError
 from car_engine.grammar.gbnf import parse
 from car_engine.grammar.lark import as_lark
-from car_engine.grammar.schema import TOO_WIDE, inexact, is_too_wide, left_out, normalized, place_of
+from car_engine.grammar.schema import (
+    TOO_WIDE,
+    closed,
+    embedded,
+    inexact,
+    is_too_wide,
+    left_out,
+    normalized,
+    place_of,
+    schemas_in,
+)
 from car_engine.grammar.schema import as_lark as schema_as_lark
 from car_engine.grammar.tree import GrammarError
+from car_engine.output.families import FAMILIES
 from car_engine.output.tool_call_grammar import tool_call_grammar
 from car_protocol.conversation import NamedTool
 
+_DEFINED = ("#/$defs/", "#/definitions/")
 # Bounded, because definitions that refer to each other in a chain are compiled by recursion on the stack.
 _MOST_CHARACTERS = 256 * 1024
 
@@ -40,19 +52,8 @@ class OutputConstraints:
     def of(self, job: Prepare, reading: Reading) -> str:
         """Return the grammar of an answer, empty for none. Raises Refusal naming the member at fault."""
         param, grammar = self._written(job, reading)
-        if len(grammar) > _MOST_CHARACTERS and param != "grammar":
-            raise _too_large(param, f"its grammar has {len(grammar):,} characters, the limit is {_MOST_CHARACTERS:,}")
         if grammar:
-            try:
-                self._compile(job.owner, grammar)
-            except ConstraintError as error:
-                place = (
-                    place_of(error.error, job.params.json_schema)
-                    if param == "json_schema" and job.params.json_schema
-                    else None
-                )
-                where = {} if place is None else {"place": place}
-                raise Refusal("invalid_params", param=param, why=str(error), **where) from error
+            self._check(param, grammar, job)
         return grammar
 
     def ignored(self, job: Prepare, grammar: str) -> list[str]:
@@ -60,6 +61,18 @@ class OutputConstraints:
         if job.params.json_schema is None or not job.params.lenient:
             return []
         return left_out(self._warnings(grammar), job.params.json_schema)
+
+    def _check(self, param: str, grammar: str, job: Prepare) -> None:
+        """Compile a grammar; raises Refusal."""
+        if len(grammar) > _MOST_CHARACTERS and param != "grammar":
+            raise _too_large(param, f"its grammar has {len(grammar):,} characters, the limit is {_MOST_CHARACTERS:,}")
+        try:
+            self._compile(job.owner, grammar)
+        except ConstraintError as error:
+            schema = job.params.json_schema if param == "json_schema" else None
+            place = None if schema is None else place_of(error.error, schema)
+            where = {} if place is None else {"place": place}
+            raise Refusal("invalid_params", param=param, why=str(error), **where) from error
 
     def _written(self, job: Prepare, reading: Reading) -> tuple[str, str]:
         if job.params.grammar is not None:
@@ -71,12 +84,19 @@ class OutputConstraints:
             if is_too_wide([job.params.json_schema]):
                 raise _too_large("json_schema", TOO_WIDE)
             _check_numbers("json_schema", "", job.params.json_schema)
-            return "json_schema", schema_as_lark(normalized(job.params.json_schema), lenient=job.params.lenient)
+            schema, lenient = normalized(job.params.json_schema), job.params.lenient
+            alone = schema_as_lark(schema, lenient=lenient)
+            if job.chat is None or not chooses(job, reading):
+                return "json_schema", alone
+            self._check("json_schema", alone, job)
+            answer = _or_untagged(closed(schema), job.chat, reading)
+            return "tools", self._tool_call(job.chat, reading, embedded(answer, lenient=lenient))
         if job.chat is not None and job.chat.tool_choice not in ("auto", "none"):
             return "tools", self._tool_call(job.chat, reading)
         return "", ""
 
-    def _tool_call(self, chat: Chat, reading: Reading) -> str:
+    def _tool_call(self, chat: Chat, reading: Reading, answer: str | None = None) -> str:
+        """Return the grammar of the calls of a chat, or of an answer in their place; raises Refusal."""
         if reading.tools is None:
             raise Refusal("model_unavailable", lacks="tools")
         choice = chat.tool_choice
@@ -88,7 +108,39 @@ class OutputConstraints:
         if is_too_wide([function.parameters for function in functions]):
             raise _too_large("tools", TOO_WIDE)
         one = isinstance(choice, NamedTool) or not chat.parallel
-        return tool_call_grammar(reading.tools, functions, one=one, token_of=self._token_of)
+        return tool_call_grammar(reading.tools, functions, one=one, token_of=self._token_of, answer=answer)
+
+
+def chooses(job: Prepare, reading: Reading) -> bool:
+    """Return whether a model may choose between a call and an answer by a schema.
+
+    It may not where only a header, or the names of its members, tell a call from an answer.
+    """
+    chat = job.chat
+    if job.params.json_schema is None or reading.tools is None or chat is None or not chat.tools:
+        return False
+    family = FAMILIES[reading.tools]
+    return chat.tool_choice == "auto" and family.header is None and not family.is_whole
+
+
+def _or_untagged(schema: dict[str, Any], chat: Chat, reading: Reading) -> dict[str, Any]:
+    """Return a schema that takes calls without tags too, which small models of some families write.
+
+    It is the schema itself if the family has none, or if a reference in it leads elsewhere than to its definitions.
+    """
+    family = FAMILIES[reading.tools] if reading.tools is not None else None
+    references = [each["$ref"] for _, each in schemas_in(schema) if "$ref" in each]
+    if family is None or not family.untagged or not all(str(each).startswith(_DEFINED) for each in references):
+        return schema
+    name, arguments = family.keys
+    call = {
+        "type": "object",
+        "properties": {name: {"enum": [tool.function.name for tool in chat.tools]}, arguments: {"type": "object"}},
+        "required": [name, arguments],
+        "additionalProperties": False,
+    }
+    definitions: dict[str, Any] = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    return {"anyOf": [{key: value for key, value in schema.items() if key not in definitions}, call], **definitions}
 
 
 def _check_numbers(param: str, before: str, schema: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ from car_base.ipc.turns import Turns
 from car_base.ipc.types import PART_BYTES
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
-from car_engine.prompt.constraints import OutputConstraints
+from car_engine.prompt.constraints import OutputConstraints, chooses
 from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decisions import DecisionPreparer
 from car_engine.prompt.job_progress import JobProgress
@@ -207,7 +207,7 @@ class Preparer:
             raise self._limit.exceeded(len(tokens), params.max_tokens)
         max_tokens = min(params.max_tokens or room, room)
         constraint = self._constraints.of(job, reading)
-        if constraint:
+        if constraint and not chooses(job, reading):
             reading = replace(reading, schemas={})  # its answer may look like a call and be none
         self._warm(job.owner, params)
         ignored = self._constraints.ignored(job, constraint)

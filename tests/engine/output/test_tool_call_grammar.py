@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from car_base.ipc.types import ToolStyle
+from car_engine.grammar.schema import embedded
 from car_engine.output.tool_call_grammar import tool_call_grammar
 from car_protocol.conversation import Function, ToolCall
 from tests.engine.output.calls import read
@@ -105,6 +106,16 @@ def test_other_calls_are_not_allowed(style: ToolStyle, vocabulary: Vocabulary, n
 def test_an_answer_without_a_call_is_not_allowed(style: ToolStyle, vocabulary: Vocabulary) -> None:
     grammar = tool_call_grammar(style, FUNCTIONS, one=False, token_of=vocabulary.token_of)
     for text in ("", "a", "{}", "[]", "\n"):
+        assert not vocabulary.accepts(grammar, text)
+
+
+@pytest.mark.parametrize(("style", "vocabulary"), [each for each in STYLES if each[0] != "llama3"])
+def test_a_model_may_choose_the_answer_in_place_of_calls(style: ToolStyle, vocabulary: Vocabulary) -> None:
+    answer = embedded({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
+    grammar = tool_call_grammar(style, FUNCTIONS, one=True, token_of=vocabulary.token_of, answer=answer)
+    assert vocabulary.accepts(grammar, '{"city":"Bern"}')
+    assert vocabulary.accepts(grammar, written(style, vocabulary, CASES[0]))
+    for text in ("", "Bern", '{"town":"Bern"}', written(style, vocabulary, [("other", "{}")])):
         assert not vocabulary.accepts(grammar, text)
 
 

@@ -568,11 +568,16 @@ def test_calls_are_read_only_where_there_are_tools() -> None:
     assert reading_of(model.answer(prepare(chat=conversation("hi")))).tools is None
 
 
-def test_a_call_without_tags_counts_only_in_a_free_answer_to_a_request_with_tools() -> None:
+def test_a_call_without_tags_counts_only_where_the_model_may_call_a_tool() -> None:
     model = preparer(template=FakeTemplate(form=THINKING))
     free = prepare(chat=conversation("hi", tools=TOOLS))
-    bound = prepare(chat=conversation("hi", tools=TOOLS), json_schema={"type": "object"})
-    assert [sorted(reading_of(model.answer(each)).schemas) for each in (free, bound)] == [["f", "g"], []]
+    chosen = prepare(chat=conversation("hi", tools=TOOLS), json_schema={"type": "object"})
+    for each in (free, chosen):
+        assert sorted(reading_of(model.answer(each)).schemas) == ["f", "g"]
+    answered = prepare(chat=conversation("hi", tools=TOOLS, tool_choice="none"), json_schema={"type": "object"})
+    written = prepare(chat=conversation("hi", tools=TOOLS), grammar='root ::= "{}"')
+    for each in (answered, written):
+        assert reading_of(model.answer(each)).schemas == {}
     assert reading_of(model.answer(prepare(chat=conversation("hi")))).schemas == {}
 
 
