@@ -3,11 +3,13 @@
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import BIN, Daemon
+from car_base import guide
+from tests.e2e.support import BIN, Daemon, configured
 
 pytestmark = pytest.mark.slow
 
@@ -64,3 +66,28 @@ def test_a_text_that_goes_on_after_its_engine_died_is_read_again_after_the_resta
         daemon.engine().send_signal(signal.SIGKILL)
         usage = client.result("infer", {"prompt": f"{RULES}\nRule 30: be brief.", "max_tokens": 1})["usage"]
         assert usage["parted"] == {"reason": "restart", "at": once["prompt_tokens"], "tokens": once["prompt_tokens"]}
+
+
+def test_several_answers_are_one_prompt_and_messages_are_numbered_as_they_were_sent(
+    start: Callable[..., Daemon], folder: Path
+) -> None:
+    entry = f'[models.kind]\npath = "{guide.PATH}"\nsystem = "{RULES}"\n'
+    daemon = start("--capacity", "3", *configured(folder, entry))
+    with daemon.connect() as client:
+        for name in ("anna", "hannah"):
+            said = [{"role": "user", "content": f"I am {name}, and want to know what a lease is. " * 3}]
+            request = {"model": "kind", "messages": said, "max_tokens": 4, "n": 3}
+            usage = client.result("infer", request)["usage"]
+        assert (usage["parted"]["message"], usage["parted"]["role"]) == (0, "user")
+        prompts = client.result("daemon/why")["prompts"]
+        assert [each.get("parted") for each in prompts] == [usage["parted"], None]
+
+
+def test_a_new_conversation_lost_its_system_message_with_an_engine_too(start: Callable[..., Daemon]) -> None:
+    daemon = start("--capacity", "1")
+    with daemon.connect() as client:
+        client.result("infer", chat(RULES, "Hello"))
+        daemon.engine().send_signal(signal.SIGKILL)
+        usage = client.result("infer", chat(RULES, "What is a lease?"))["usage"]
+        assert usage["parted"]["reason"] == "restart"
+        assert usage["parted"]["tokens"] > 0.5 * usage["prompt_tokens"]

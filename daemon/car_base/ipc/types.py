@@ -59,7 +59,8 @@ ParameterKind = Literal["text", "value", "any"]
 Phase = Literal["intake", "plan", "fill", "decode", "prefill", "sample", "text", "send", "embed"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
 
-# The digest of a prompt's tools, or of a message: it tells apart the parts of a few prompts of one caller.
+# The digest of a prompt's tools, or of a message: it tells apart the parts of a few prompts of one caller. Its first
+# byte is odd for a message of the system, else even.
 PART_BYTES = 8
 
 # The numbers in which an engine keeps keys and values.

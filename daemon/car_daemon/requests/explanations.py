@@ -1,47 +1,60 @@
 """The last prompts of each caller: how much of each was computed, and why."""
 
+from array import array
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from hashlib import blake2b
 from typing import NamedTuple
 
 from msgspec import Struct, structs
 
-from car_base.ipc.types import PART_BYTES
+from car_base.ipc.codec import TOKEN_BYTES
 from car_daemon.people.identity import Identity
 from car_daemon.requests.answer import CallOrigin
-from car_protocol.answer import Parted, Usage
+from car_protocol.answer import MOSTLY_NEW, Parted, Usage
 from car_protocol.conversation import Message
 from car_protocol.envelope import Id
 from car_protocol.status import ReadPrompt
 
 _MOST = 32  # prompts of a caller
 _CALLERS = 64  # the caller without a request for longest is forgotten
-_SYSTEM = ("system", "developer")
+# Tokens from one remembered place of a prompt to the next: 32 prompts of 64 callers with 8,192 tokens take 2 MiB.
+_STRIDE = 64
+_BYTES = _STRIDE * TOKEN_BYTES
 
 
 class Answered(NamedTuple):
-    """A request that was answered, and the namespace of its cells.
-
-    `parts` are digests of its tools and messages, for a prompt without messages its tokens.
-    """
+    """A request that was answered, the namespace of its cells, and the tokens and messages of its prompt."""
 
     origin: CallOrigin
     model: str
     engine: int | None
     namespace: str | None
-    parts: bytes
+    tokens: bytes
     messages: list[Message]
 
 
 class _Known(Struct, frozen=True):
-    """A prompt: the digest of its `size` bytes of parts, the engine that read it, and the time of its answer."""
+    """A prompt: what it begins with by its places, the engine that read it, and the time of its answer."""
 
     prompt: ReadPrompt
     time: float
     engine: int | None
-    size: int
-    digest: bytes
+    begin: int
+    places: "array[int]"
+
+    def common(self, begin: int, places: "array[int]", tokens: bytes) -> int:
+        """Return how many first tokens another prompt has in common: those between two places count if all do."""
+        if self.begin != begin:
+            return 0
+        alike = next((n for n, (one, other) in enumerate(zip(self.places, places, strict=False)) if one != other), None)
+        if alike is None:
+            alike = min(len(self.places), len(places))
+        size = self.prompt.prompt_tokens
+        if alike == len(self.places) - 1 and size * TOKEN_BYTES <= len(tokens):
+            before = places[alike - 1] if alike else begin
+            if hash((before, tokens[alike * _BYTES : size * TOKEN_BYTES])) == self.places[-1]:
+                return size
+        return min(alike * _STRIDE, size, len(tokens) // TOKEN_BYTES)
 
 
 class Explanations:
@@ -55,14 +68,20 @@ class Explanations:
     def __repr__(self) -> str:
         return f"<Explanations of {sum(map(len, self._callers.values()))} prompts>"
 
-    def add(self, answered: Answered, usage: Usage) -> Usage:
-        """Remember a prompt; return its usage with the reason as its caller can read it."""
+    def add(self, answered: Answered, usage: Usage, *, given: bool = False) -> Usage:
+        """Remember a prompt; return its usage with the reason as its caller can read it.
+
+        The first message is `given` if it is of the model's entry, and not the caller's.
+        """
         origin = answered.origin
         known = self._callers.setdefault(origin.identity, deque(maxlen=_MOST))
         self._callers.move_to_end(origin.identity)
         if len(self._callers) > _CALLERS:
             self._callers.popitem(last=False)
-        parted = self._restarted(known, answered, usage) or _named(usage.parted, answered.messages)
+        begin = hash((answered.model, answered.namespace))
+        places = _places(begin, answered.tokens)
+        lost = self._restarted(known, begin, places, answered, usage)
+        parted = _chief(lost, _named(usage.parted, answered.messages, given=given))
         prompt = ReadPrompt(
             id=origin.id,
             connection=origin.connection,
@@ -73,8 +92,7 @@ class Explanations:
             client=origin.client,
             parted=parted,
         )
-        size = len(answered.parts)
-        known.appendleft(_Known(prompt, self._clock(), answered.engine, size, _digest(answered, size)))
+        known.appendleft(_Known(prompt, self._clock(), answered.engine, begin, places))
         return structs.replace(usage, parted=parted)
 
     def of(self, identity: Identity, request: Id | None) -> list[ReadPrompt]:
@@ -86,32 +104,49 @@ class Explanations:
             if request is None or each.prompt.id == request
         ]
 
-    def _restarted(self, known: deque[_Known], answered: Answered, usage: Usage) -> Parted | None:
-        """Return the reason if an engine that is gone was the last one to read the conversation so far."""
+    def _restarted(
+        self, known: deque[_Known], begin: int, places: "array[int]", answered: Answered, usage: Usage
+    ) -> Parted | None:
+        """Return the reason if engines that are gone had more of the prompt than is there or was read since."""
         gone = {
             each.engine
             for each in known
             if each.engine is not None and each.engine != answered.engine and not self._is_up(each.engine)
         }
         if not gone:
-            return None  # in most cases, and without a digest of a long prompt
+            return None  # in most cases, and without a look at all prompts
+        at, there = 0, usage.cached_tokens
         for each in known:
-            if 0 < each.size <= len(answered.parts) and each.digest == _digest(answered, each.size):
-                at = min(each.prompt.prompt_tokens, usage.prompt_tokens)
-                lost = at - usage.cached_tokens
-                # The last token of a prompt is always computed.
-                return Parted(reason="restart", at=at, tokens=lost) if each.engine in gone and lost > 1 else None
-        return None
+            common = min(each.common(begin, places, answered.tokens), usage.prompt_tokens)
+            if each.engine in gone:
+                at = max(at, common)
+            elif each.engine is not None:
+                there = max(there, common)
+        # The last token of a prompt is always computed.
+        return Parted(reason="restart", at=at, tokens=at - there) if at - there > 1 else None
 
 
-def _digest(answered: Answered, size: int) -> bytes:
-    own = f"{answered.model}\n{answered.namespace}\n".encode()
-    return blake2b(own + answered.parts[:size], digest_size=PART_BYTES).digest()
+def _places(begin: int, tokens: bytes) -> "array[int]":
+    """Return numbers that stand for the tokens up to each place, the last one for all of them.
+
+    They are the same within a process alone, whose secret keeps clients from making two prompts look alike.
+    """
+    places = array("q")
+    for start in range(0, len(tokens), _BYTES):
+        begin = hash((begin, tokens[start : start + _BYTES]))
+        places.append(begin)
+    return places
 
 
-def _named(parted: Parted | None, messages: list[Message]) -> Parted | None:
-    """Return a reason with the role of the message; that in a system message has a name of its own."""
+def _chief(lost: Parted | None, parted: Parted | None) -> Parted | None:
+    """Return the reason for more tokens; what is mostly new counts least."""
+    reasons = [each for each in (lost, parted) if each is not None]
+    return max(reasons, key=lambda each: (each.reason not in MOSTLY_NEW, each.tokens), default=None)
+
+
+def _named(parted: Parted | None, messages: list[Message], *, given: bool) -> Parted | None:
+    """Return a reason with the role of the message, and its number among the caller's own."""
     if parted is None or parted.message is None or parted.message >= len(messages):
         return parted
-    role = messages[parted.message].role
-    return structs.replace(parted, reason="system" if role in _SYSTEM else "message", role=role)
+    role, number = messages[parted.message].role, parted.message - given
+    return structs.replace(parted, role=role, message=number if number >= 0 else None)

@@ -11,7 +11,7 @@ from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE, TOO_COMPLEX
 from car_daemon.connections.answer_pieces import AnswerPieces
 from car_daemon.engines.link import WrongFrame
 from car_daemon.requests.answer import CallOrigin, Responder, Siblings
-from car_daemon.requests.explanations import Answered, Explanations
+from car_daemon.requests.explanations import Answered
 from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import EngineFailure, Prompt, Request, RequestSpec, Supersede
 from car_daemon.telemetry.metrics import Latencies, TokenClock
@@ -82,7 +82,8 @@ def supersede_key(key: str, scope: SupersedeScope, origin: CallOrigin) -> Supers
 class GenerationAnswer:
     """A request's options and the answer so far; times in seconds of `clock`.
 
-    `fingerprint` returns that of the engines that serve the model now.
+    `fingerprint` returns that of the engines that serve the model now. `explain` returns a usage with the reason why
+    not more of the prompt was cached.
     """
 
     def __init__(  # noqa: PLR0913 - what differs by request, by model and by daemon meets here
@@ -97,7 +98,7 @@ class GenerationAnswer:
         clock: Callable[[], float],
         siblings: Siblings,
         fingerprint: Callable[[], str | None],
-        explanations: Explanations,
+        explain: Callable[[Answered, Usage], Usage],
     ) -> None:
         self.request = request
         self.origin = origin
@@ -111,7 +112,7 @@ class GenerationAnswer:
         self._latencies = latencies
         self._clock = clock
         self._fingerprint = fingerprint
-        self._explanations = explanations
+        self._explain = explain
         self._seed = seed_of(params)
         self._namespace = _namespace(params, origin, request.spec.group)
         self._prepared = frames.Prepared(request.key, b"", 0)
@@ -247,9 +248,9 @@ class GenerationAnswer:
 
     def _explained(self, usage: Usage) -> Usage:
         """Return the usage with the reason why not more of the prompt was cached, and count it."""
-        parts, messages = self._prepared.parts or self._prepared.tokens, self._params.messages or []
-        answered = Answered(self.origin, self.request.model, self._engine, self._namespace, parts, messages)
-        usage = self._explanations.add(answered, usage)
+        messages, tokens = self._params.messages or [], self._prepared.tokens
+        answered = Answered(self.origin, self.request.model, self._engine, self._namespace, tokens, messages)
+        usage = self._explain(answered, usage)
         if usage.parted is not None and usage.parted.reason not in MOSTLY_NEW:
             self._latencies.read_again[usage.parted.reason] += usage.parted.tokens
         return usage

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import count, islice
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from car_daemon.requests.answer import CallOrigin, PendingAnswer, Responder, Sib
 from car_daemon.requests.deciding import DecisionAnswer
 from car_daemon.requests.embedding import EmbeddingAnswer
 from car_daemon.requests.engine_events import EngineEvents, ModelWork
-from car_daemon.requests.explanations import Explanations
+from car_daemon.requests.explanations import Answered, Explanations
 from car_daemon.requests.generation import GenerationAnswer, request_of, supersede_key
 from car_daemon.requests.meter import Meter
 from car_daemon.requests.several_answers import split
@@ -27,6 +28,7 @@ from car_daemon.scheduler.request import Fail, Request, RequestSpec, Verb
 from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry.logs import trace_facts
 from car_daemon.telemetry.metrics import Latencies
+from car_protocol.answer import Usage
 from car_protocol.conversation import Message
 from car_protocol.decide import DecideParams
 from car_protocol.errors import RpcError
@@ -64,6 +66,10 @@ def _log_decision(verb: Verb, request: Request, why: str) -> None:
     facts = {"key": request.key, "model": request.model, "class": request.spec.priority, "why": why}
     event = f"schedule.{verb}"
     log.debug(event, **facts, engine=request.engine)
+
+
+def _unexplained(_: Answered, usage: Usage) -> Usage:
+    return structs.replace(usage, parted=None)
 
 
 class Inference:
@@ -130,7 +136,8 @@ class Inference:
         Raises RpcError `model_unavailable`.
         """
         entry = self._pool.servable(params.model)
-        params = with_defaults(_placed(params, entry), entry.configured.defaults)
+        sent, params = params, with_defaults(_placed(params, entry), entry.configured.defaults)
+        given = len(params.messages or ()) > len(sent.messages or ())
         now, keys = self._clock(), list(islice(self._keys, params.n))
         siblings, latencies = Siblings(keys), self.latencies[entry.name]
         parts = split(params, responder, streams=streams) if params.n > 1 else [(params, responder)]
@@ -146,7 +153,8 @@ class Inference:
                 clock=self._clock,
                 siblings=siblings,
                 fingerprint=lambda: entry.replicas.fingerprint,
-                explanations=self.explanations,
+                # One of several answers explains the prompt, which they share.
+                explain=_unexplained if index else partial(self.explanations.add, given=given),
             )
             self._submit(entry, answer, now)
             if siblings.failed:

@@ -39,9 +39,11 @@ from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Steps
 from car_engine.prompt.text_inputs import TextInputs
 from car_engine.prompt.vocabulary import FillTokens, PromptVocabulary
+from car_protocol.conversation import Message
 from car_protocol.sampling import Sampling
 
 _NOTHING = bytes(PART_BYTES)
+_SYSTEM = ("system", "developer")
 # Others wait no longer for a job in steps than for a step of the engine, whose target this is by default.
 _TURN_S = STEP_TARGET_MS / 1000
 
@@ -51,7 +53,13 @@ def digests(chat: Chat | None) -> bytes:
     if chat is None:
         return b""
     tools = _digest(chat.tools) if chat.tools else _NOTHING
-    return b"".join([tools, *map(_digest, chat.messages)])
+    return b"".join([tools, *map(_digest_of_message, chat.messages)])
+
+
+def _digest_of_message(message: Message) -> bytes:
+    """Return the digest, which is odd for a message of the system."""
+    first, *others = _digest(message)
+    return bytes([first & ~1 | (message.role in _SYSTEM), *others])
 
 
 def _digest(part: object) -> bytes:

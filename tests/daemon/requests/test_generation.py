@@ -60,7 +60,7 @@ def running(client: Client, *, streams: bool, params: InferParams | None = None)
         clock=lambda: 1.0,
         siblings=Siblings((7,)),
         fingerprint=lambda: "card-1",
-        explanations=Explanations(lambda _: True, lambda: 1.0),
+        explain=Explanations(lambda _: True, lambda: 1.0).add,
     )
     answer.prepared(Prepared(7, bytes(4), 8), routed=False)
     request.leased_at = 0.5

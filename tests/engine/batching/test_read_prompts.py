@@ -16,10 +16,16 @@ TAIL = 3
 
 
 def parts(*texts: str) -> bytes:
-    """Return digests as those of the tools and messages of a conversation; an empty text is none."""
-    return b"".join(
-        blake2b(text.encode(), digest_size=PART_BYTES).digest() if text else bytes(PART_BYTES) for text in texts
-    )
+    """Return digests as those of the tools and messages of a conversation; an empty text is none.
+
+    A message is the system's if it says so, or says what time it is.
+    """
+    return b"".join(digest(text) if text else bytes(PART_BYTES) for text in texts)
+
+
+def digest(text: str) -> bytes:
+    first, *others = blake2b(text.encode(), digest_size=PART_BYTES).digest()
+    return bytes([first & ~1 | ("system" in text or "it is" in text), *others])
 
 
 class World:
@@ -50,7 +56,7 @@ def test_a_prompt_without_an_earlier_one_and_a_prompt_that_goes_on_have_no_reaso
     ("changed", "reason", "message"),
     [
         (parts("other tools", "system", "hello"), "tools", None),
-        (parts("tools", "other system", "hello"), "message", 0),
+        (parts("tools", "other system", "hello"), "system", 0),
         (parts("tools", "system", "other"), "message", 1),
         (FIRST, "template", None),
         (b"", "prompt", None),
@@ -69,7 +75,7 @@ def test_a_prompt_whose_first_words_differ_is_known_by_its_messages() -> None:
     assert world.read([1, 3, *OTHER], parts("", "it is 14:06", "what else")).parting is None
     found = world.read([1, 4, *HEAD], parts("", "it is 14:07", "hello")).parting
     assert found is not None
-    assert (found.reason, found.message, found.at, found.tokens) == ("message", 0, 1, 101)
+    assert (found.reason, found.message, found.at, found.tokens) == ("system", 0, 1, 101)
 
 
 def test_a_prompt_that_begins_with_another_time_and_ends_with_another_question_parts_at_its_system_message() -> None:
@@ -79,7 +85,7 @@ def test_a_prompt_that_begins_with_another_time_and_ends_with_another_question_p
         found = world.read(system + asked, parts("", f"it is {minute}", f"question {minute}")).parting
         if minute:
             assert found is not None
-            assert (found.reason, found.message, found.at) == ("message", 0, 3 if minute == 1 else 2)
+            assert (found.reason, found.message, found.at) == ("system", 0, 3 if minute == 1 else 2)
 
 
 @given(st.lists(st.integers(0, 50_000), min_size=17, max_size=300), st.integers(0, 2**32))
@@ -129,6 +135,24 @@ def test_a_prompt_that_lacks_the_earlier_system_message_parts_there() -> None:
     found = world.read(REST, parts("", "hello", "answer", "more")).parting
     assert found is not None
     assert (found.reason, found.message, found.at) == ("message", 0, 0)
+
+
+@pytest.mark.parametrize("at_hand", [100, 70])
+def test_a_changed_system_message_is_the_reason_if_it_costs_more_than_lost_cells(at_hand: int) -> None:
+    world = World()
+    world.read(HEAD + REST * 3, FIRST)
+    changed = parts("tools", "other system", "hello")
+    found = world.read(HEAD + OTHER * 3, changed, at_hand=at_hand, used=70).parting
+    assert found is not None
+    assert (found.reason, found.at, found.tokens) == ("system", 100, 120)
+
+
+def test_of_prompts_that_part_at_one_place_the_prompt_with_the_same_tools_is_the_nearest() -> None:
+    world = World()
+    world.read(HEAD + REST, FIRST)
+    world.read(HEAD + [1, 2] * 20, parts("", "system", "hello"))
+    found = world.read(HEAD + OTHER, parts("tools", "other system", "hello"), at_hand=100, used=100).parting
+    assert found == Parting("system", 100, 40, 0, REST[:16])
 
 
 def test_a_new_message_is_the_reason_only_if_there_is_no_other() -> None:

@@ -23,7 +23,7 @@ _FACTORS = np.array([pow(0x9E3779B97F4A7C15, place, 1 << 64) for place in range(
 _NOTHING = 0  # the digest of no tools
 _BEGINNING = 3 * PART_BYTES  # tools, and two messages, as that of the system and the first of the user
 
-Reason = Literal["tools", "message", "template", "prompt", "evicted", "no_mark"]
+Reason = Literal["tools", "system", "message", "template", "prompt", "evicted", "no_mark"]
 
 
 class Parting(NamedTuple):
@@ -78,7 +78,8 @@ class ReadPrompts:
     def _parting(self, read: ReadPrompt, at_hand: int, used: int) -> Parting | None:
         """Return the reason for most of what is computed; None if fewer tokens are than are worth a word.
 
-        A message that differs is what conversations are made of, so it is the reason if there is no other.
+        A message of a user or the model that differs is what conversations are made of, so it is the reason if there
+        is no other.
         """
         prompt = read.prefix
         if len(prompt) - used < WORTH_TOKENS:
@@ -86,7 +87,7 @@ class ReadPrompts:
         alike = [each for each in self._prompts if not each.beginnings.isdisjoint(read.beginnings)]
         if not alike:
             return None
-        nearest, at = _nearest(alike, prompt)
+        nearest, at = _nearest(alike, read)
         known, most = nearest.prefix.tokens[at:], prompt.whole(min(at, len(prompt) - 1))
         reason, message = _place(nearest, read.parts, at)
         left = most if nearest.left is None else min(most, nearest.left)
@@ -105,8 +106,12 @@ class ReadPrompts:
         return Parting(chief, at, tokens, message, known[:SHOWN_TOKENS].tolist())
 
 
-def _nearest(prompts: list[ReadPrompt], prompt: Prefix) -> tuple[ReadPrompt, int]:
-    """Return the prompt that has most of another one's first tokens, the newest of several, and how many it has."""
+def _nearest(prompts: list[ReadPrompt], read: ReadPrompt) -> tuple[ReadPrompt, int]:
+    """Return the prompt that has most of another one's first tokens, and how many it has.
+
+    Of several it is the newest; but a prompt with the same tools goes before others, because it parts later.
+    """
+    prompt = read.prefix
     nearest, at = prompts[-1], common_of(prompts[-1].prefix.tokens, prompt.tokens)
     for each in reversed(prompts[:-1]):
         # One token tells that it has no more: prompts of one app part behind the same system message.
@@ -114,7 +119,14 @@ def _nearest(prompts: list[ReadPrompt], prompt: Prefix) -> tuple[ReadPrompt, int
             common = common_of(each.prefix.tokens, prompt.tokens)
             if common > at:
                 nearest, at = each, common
+    if _tools_of(nearest) != _tools_of(read):
+        equals = (each for each in reversed(prompts) if _tools_of(each) == _tools_of(read))
+        nearest = next((each for each in equals if common_of(each.prefix.tokens, prompt.tokens) == at), nearest)
     return nearest, at
+
+
+def _tools_of(read: ReadPrompt) -> bytes:
+    return read.parts[:PART_BYTES]
 
 
 def _beginnings(prompt: Prefix, parts: bytes) -> frozenset[tuple[str, int, bytes | int]]:
@@ -151,7 +163,10 @@ def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | No
         differs = len(earlier.parts) // PART_BYTES
     if differs is None:
         return "template", None
-    return ("message", differs - 1) if differs else ("tools", None)
+    if not differs:
+        return "tools", None
+    either = parts if differs < len(parts) // PART_BYTES else earlier.parts
+    return "system" if _split(either)[differs] & 1 else "message", differs - 1
 
 
 def _split(parts: bytes) -> list[int]:
