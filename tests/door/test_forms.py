@@ -207,6 +207,21 @@ async def test_the_best_of_as_many_answers_as_are_wanted_are_all_of_them(
     assert answer.status == status
 
 
+@pytest.mark.parametrize(
+    ("path", "more", "member"),
+    [
+        ("/v1/chat/completions", {"top_logprobs": 3}, "top_logprobs"),
+        ("/v1/messages", {"tools": [{"name": "f"}], "max_tokens": 5}, "tools[0].input_schema"),
+    ],
+)
+async def test_a_member_that_needs_another_names_what_is_missing(
+    offline: OfflineDoor, path: str, more: dict[str, Any], member: str
+) -> None:
+    answer = await offline.post(path, {"model": "guide", "messages": [{"role": "user", "content": "Hi"}]} | more)
+    assert answer.status == 400
+    assert member in answer.json["error"]["message"]
+
+
 async def test_each_of_several_prompts_is_a_request_of_its_own(offline: OfflineDoor, fake: FakeDaemon) -> None:
     prompts = [[1, 2], "two", [3], *(f"prompt {number}" for number in range(40))]
     answer = await offline.post("/v1/completions", PROMPT | {"prompt": prompts, "seed": 7})

@@ -29,7 +29,11 @@ class WrongUse(CardError):
 
 
 class Reported(CardError):
-    """The command failed and has printed the error itself."""
+    """The command failed and has printed the error itself; `later` if the same may succeed another time."""
+
+    def __init__(self, why: str = "", *, later: bool = False) -> None:
+        super().__init__(why)
+        self.later = later
 
 
 class Unanswered(CardError):
@@ -48,7 +52,8 @@ def exit_code(error: CardError) -> int:
         return USAGE
     if isinstance(error, DaemonUnavailable | RequestTimeout):
         return NO_DAEMON
-    return LATER if isinstance(error, RequestError) and error.retryable else FAILED
+    later = error.later if isinstance(error, Reported) else isinstance(error, RequestError) and error.retryable
+    return LATER if later else FAILED
 
 
 def explain(error: CardError) -> str:

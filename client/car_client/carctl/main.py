@@ -123,8 +123,8 @@ def run(arguments: list[str]) -> int:
     try:
         COMMANDS[options.command].execute(options)
         sys.stdout.flush()
-    except Reported:
-        return FAILED
+    except Reported as error:
+        return exit_code(error)
     except CardError as error:
         return _fail(explain(error), exit_code(error))
     except UnicodeError:

@@ -190,6 +190,8 @@ def read(request: ChatRequest, caller: Caller) -> Job:
     begins = request.add_generation_prompt or (request.chat_template_kwargs or {}).get("add_generation_prompt")
     if begins and request.continue_final_message:
         raise bad("add_generation_prompt", "begins a new message: leave it out, or leave out `continue_final_message`")
+    if request.top_logprobs and not request.logprobs:
+        raise bad("top_logprobs", "goes with `logprobs` true: send both, or neither")
     params = sampled_params(request, caller)
     params["messages"] = [_message(each, f"messages[{place}]") for place, each in enumerate(request.messages)]
     params |= given(

@@ -55,10 +55,12 @@ def test_a_stream_is_a_line_for_each_notification_and_then_the_result(daemon: Fa
 def test_an_error_of_the_daemon_is_json_on_standard_error(daemon: FakeDaemon) -> None:
     daemon.answers["infer"] = RpcError("overloaded", retry_after_ms=40)
     done = carctl("--socket", daemon.path, "call", "infer", '{"prompt":"Hi"}')
-    assert (done.returncode, done.stdout) == (1, b"")
+    assert (done.returncode, done.stdout) == (75, b"")
     (error,) = lines(done.stderr)
     assert isinstance(error, dict)
     assert (error["code"], error["data"]["reason"], error["data"]["retry_after_ms"]) == (1001, "overloaded", 40)
+    daemon.answers["infer"] = RpcError("invalid_params", param="prompt")
+    assert carctl("--socket", daemon.path, "call", "infer", '{"prompt":"Hi"}').returncode == 1
 
 
 def test_an_error_about_the_whole_connection_is_the_answer_too(daemon: FakeDaemon) -> None:

@@ -245,6 +245,8 @@ def _tool(tool: Offered, place: str) -> dict[str, Any]:
     if not tool.name:
         raise bad(f"{place}.name", "give a name")
     if tool.input_schema is None:
+        if tool.type is None:
+            raise bad(f"{place}.input_schema", "give the JSON schema of the arguments")
         raise bad(place, f"tools of the type `{tool.type}` are not offered: only those with an `input_schema`")
     function = given(name=tool.name, description=tool.description, parameters=tool.input_schema)
     return {"type": "function", "function": function}
