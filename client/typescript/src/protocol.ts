@@ -211,12 +211,12 @@ export interface InferParams {
   /** a grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows */
   grammar?: string;
   /**
-   * a JSON schema: the answer is JSON and valid under it. An object's schema that lists
-   * `properties` and says nothing of others forbids others, unless `allOf`, or a `$ref` beside
-   * `properties`, stands anywhere, or it is a branch beside `properties`. All its objects together
-   * list up to 3000 `properties`, 3000 `required` and 64 `patternProperties`; so do the tools of a
-   * forced call. With `allOf`, or a `$ref` with something beside it, a schema holds up to 16
-   * `pattern`s. Not beside `grammar`
+   * a JSON schema: the answer is valid under it, or calls one of the `tools`. An object's schema
+   * that lists `properties` and says nothing of others forbids others, unless `allOf`, or a `$ref`
+   * beside `properties`, is anywhere, or it is a branch beside `properties`. All its objects
+   * together list up to 3000 `properties`, 3000 `required` and 64 `patternProperties`; so do the
+   * tools of a forced call. With `allOf`, or a `$ref` with something beside it, a schema has up to
+   * 16 `pattern`s. Not beside `grammar`
    */
   json_schema?: Record<string, unknown>;
   /**

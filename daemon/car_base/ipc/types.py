@@ -27,7 +27,7 @@ ToolStyle = Literal[
     "gemma4",  # Gemma 4
     "gigachat",  # GigaChat 3
     "glm",  # GLM 4.5 to 4.7, Ling 3, Laguna, Spark 2.5
-    "gpt_oss",  # gpt-oss: thoughts and calls are messages (harmony's channels)
+    "gpt_oss",  # gpt-oss
     "granite",  # Granite 3, Phi-4-mini
     "hermes",  # Hermes 2 and 3, Qwen 2.5 and 3, QwQ, Granite 4, EXAONE 4, MiMo-VL, Reka, Bielik
     "hunyuan",  # Hunyuan
@@ -42,8 +42,8 @@ ToolStyle = Literal[
     "minimax_m2",  # MiniMax M2
     "minimax_m3",  # MiniMax M3
     "mistral",  # Mistral, Devstral, Ministral 3
-    "mistral_v3",  # Mistral with a vocabulary without `[ARGS]`: the older arrays
-    "muse",  # Muse: thoughts and calls are messages
+    "mistral_v3",  # Mistral without `[ARGS]` (older)
+    "muse",  # Muse
     "nemotron",  # Nemotron Nano and Super
     "olmo3",  # Olmo 3
     "qwen3_coder",  # Qwen3-Coder, Qwen3.5, Nemotron 3, Step 3.5, MiMo-V2
