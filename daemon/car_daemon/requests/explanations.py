@@ -34,7 +34,7 @@ class Answered(NamedTuple):
 
 
 class _Known(Struct, frozen=True):
-    """A prompt: what it begins with by its places, the engine that read it, and the time of its answer."""
+    """A prompt with numbers for its places, the engine that read it, and the time of its answer."""
 
     prompt: ReadPrompt
     time: float
@@ -43,7 +43,7 @@ class _Known(Struct, frozen=True):
     places: "array[int]"
 
     def common(self, begin: int, places: "array[int]", tokens: bytes) -> int:
-        """Return how many first tokens another prompt has in common: those between two places count if all do."""
+        """Return how many of its first tokens another prompt has too: up to a place, or all of them."""
         if self.begin != begin:
             return 0
         alike = next((n for n, (one, other) in enumerate(zip(self.places, places, strict=False)) if one != other), None)
