@@ -75,6 +75,8 @@ def _as_double(name: str, value: int) -> float:
 
 NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 ROLE_PATTERN = r"^[A-Za-z0-9_-]{1,32}$"
+# The roles whose messages instruct the model.
+SYSTEM_ROLES = ("system", "developer")
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, description="up to 64 letters, digits, `_`, `.` and `-`")]
 
 

@@ -51,7 +51,7 @@ def run(_client: Client, options: Namespace) -> None:
                 print(msgspec.json.encode(shown).decode(), flush=True)
             elif message.error is not None:
                 print(json_text(message.error, sys.stderr), file=sys.stderr)
-                raise Reported(later=(message.error.data or {}).get("retryable") is True)
+                raise Reported(retryable=(message.error.data or {}).get("retryable") is True)
             else:
                 print(json_text(message.result, sys.stdout))
                 return

@@ -29,11 +29,11 @@ class WrongUse(CardError):
 
 
 class Reported(CardError):
-    """The command failed and has printed the error itself; `later` if the same may succeed another time."""
+    """The command failed and has printed the error itself; `retryable` if the same may succeed another time."""
 
-    def __init__(self, why: str = "", *, later: bool = False) -> None:
+    def __init__(self, why: str = "", *, retryable: bool = False) -> None:
         super().__init__(why)
-        self.later = later
+        self.retryable = retryable
 
 
 class Unanswered(CardError):
@@ -52,8 +52,7 @@ def exit_code(error: CardError) -> int:
         return USAGE
     if isinstance(error, DaemonUnavailable | RequestTimeout):
         return NO_DAEMON
-    later = error.later if isinstance(error, Reported) else isinstance(error, RequestError) and error.retryable
-    return LATER if later else FAILED
+    return LATER if isinstance(error, RequestError | Reported) and error.retryable else FAILED
 
 
 def explain(error: CardError) -> str:

@@ -39,22 +39,21 @@ class _Known(Struct, frozen=True):
     prompt: ReadPrompt
     time: float
     engine: int | None
-    begin: int
     places: "array[int]"
 
-    def common(self, begin: int, places: "array[int]", tokens: bytes) -> int:
+    def common(self, places: "array[int]", tokens: bytes) -> int:
         """Return how many of its first tokens another prompt has too: up to a place, or all of them."""
-        if self.begin != begin:
-            return 0
         alike = next((n for n, (one, other) in enumerate(zip(self.places, places, strict=False)) if one != other), None)
         if alike is None:
             alike = min(len(self.places), len(places))
-        size = self.prompt.prompt_tokens
+        if not alike:
+            return 0
+        size, last = self.prompt.prompt_tokens, alike - 1
         if alike == len(self.places) - 1 and size * TOKEN_BYTES <= len(tokens):
-            before = places[alike - 1] if alike else begin
-            if hash((before, tokens[alike * _BYTES : size * TOKEN_BYTES])) == self.places[-1]:
+            rest = tokens[last * _BYTES : size * TOKEN_BYTES]
+            if hash((places[last], rest)) == self.places[-1]:
                 return size
-        return min(alike * _STRIDE, size, len(tokens) // TOKEN_BYTES)
+        return min(last * _STRIDE, size, len(tokens) // TOKEN_BYTES)
 
 
 class Explanations:
@@ -78,9 +77,8 @@ class Explanations:
         self._callers.move_to_end(origin.identity)
         if len(self._callers) > _CALLERS:
             self._callers.popitem(last=False)
-        begin = hash((answered.model, answered.namespace))
-        places = _places(begin, answered.tokens)
-        lost = self._restarted(known, begin, places, answered, usage)
+        places = _places(answered)
+        lost = self._restarted(known, places, answered, usage)
         parted = _chief(lost, _named(usage.parted, answered.messages, given=given))
         prompt = ReadPrompt(
             id=origin.id,
@@ -92,7 +90,7 @@ class Explanations:
             client=origin.client,
             parted=parted,
         )
-        known.appendleft(_Known(prompt, self._clock(), answered.engine, begin, places))
+        known.appendleft(_Known(prompt, self._clock(), answered.engine, places))
         return structs.replace(usage, parted=parted)
 
     def of(self, identity: Identity, request: Id | None) -> list[ReadPrompt]:
@@ -104,9 +102,7 @@ class Explanations:
             if request is None or each.prompt.id == request
         ]
 
-    def _restarted(
-        self, known: deque[_Known], begin: int, places: "array[int]", answered: Answered, usage: Usage
-    ) -> Parted | None:
+    def _restarted(self, known: deque[_Known], places: "array[int]", answered: Answered, usage: Usage) -> Parted | None:
         """Return the reason if engines that are gone had more of the prompt than is there or was read since."""
         gone = {
             each.engine
@@ -117,7 +113,7 @@ class Explanations:
             return None  # in most cases, and without a look at all prompts
         at, there = 0, usage.cached_tokens
         for each in known:
-            common = min(each.common(begin, places, answered.tokens), usage.prompt_tokens)
+            common = min(each.common(places, answered.tokens), usage.prompt_tokens)
             if each.engine in gone:
                 at = max(at, common)
             elif each.engine is not None:
@@ -126,15 +122,14 @@ class Explanations:
         return Parted(reason="restart", at=at, tokens=at - there) if at - there > 1 else None
 
 
-def _places(begin: int, tokens: bytes) -> "array[int]":
-    """Return numbers that stand for the tokens up to each place, the last one for all of them.
+def _places(answered: Answered) -> "array[int]":
+    """Return a number for whose cells a prompt has, then for its tokens up to each place, the last one for all of them.
 
-    They are the same within a process alone, whose secret keeps clients from making two prompts look alike.
+    Another process has other numbers for the same tokens.
     """
-    places = array("q")
-    for start in range(0, len(tokens), _BYTES):
-        begin = hash((begin, tokens[start : start + _BYTES]))
-        places.append(begin)
+    places = array("q", [hash((answered.model, answered.namespace))])
+    for start in range(0, len(answered.tokens), _BYTES):
+        places.append(hash((places[-1], answered.tokens[start : start + _BYTES])))
     return places
 
 

@@ -29,7 +29,7 @@ from car_daemon.scheduler.scheduler import Scheduler
 from car_daemon.telemetry.logs import trace_facts
 from car_daemon.telemetry.metrics import Latencies
 from car_protocol.answer import Usage
-from car_protocol.conversation import Message
+from car_protocol.conversation import SYSTEM_ROLES, Message
 from car_protocol.decide import DecideParams
 from car_protocol.errors import RpcError
 from car_protocol.infer import InferParams
@@ -38,7 +38,6 @@ from car_protocol.text import EmbedParams, RerankParams, TokenizeParams
 
 P = TypeVar("P", bound=InferParams | TokenizeParams)
 Q = TypeVar("Q", bound=InferParams | DecideParams)
-_SYSTEM_ROLES = ("system", "developer")
 
 
 def with_defaults(params: P, defaults: Defaults) -> P:
@@ -51,7 +50,7 @@ def with_defaults(params: P, defaults: Defaults) -> P:
         if value is not None and getattr(params, name, value) in (None, UNSET)
     }
     messages = params.messages
-    if system is not None and messages and all(message.role not in _SYSTEM_ROLES for message in messages):
+    if system is not None and messages and all(message.role not in SYSTEM_ROLES for message in messages):
         changes["messages"] = [Message("system", system), *messages]
     return structs.replace(params, **changes) if changes else params
 

@@ -135,23 +135,23 @@ def normalized(schema: _Schema) -> _Schema:
 
 
 def inexact(schema: _Schema) -> tuple[str, str] | None:
-    """Return the place of a number that answers cannot have exactly, and what to do; None if there is none."""
+    """Return the place of a number that answers cannot have exactly, and what to do; None if there is none.
+
+    The schema is normalized, so that a bound beyond the exact numbers leaves none of them.
+    """
     for place, each in schemas_in(schema):
         for keyword, value in each.items():
-            beyond = (
-                (keyword in _LOWER and _is_number(value) and value > _EXACT)
-                or (keyword in _UPPER and _is_number(value) and value < -_EXACT)
-                or (keyword in ("const", "enum") and any(abs(number) > _EXACT for number in _integers(value)))
-            )
-            if beyond:
+            bounds = [value] if keyword in (*_LOWER, *_UPPER) and _is_number(value) else []
+            values = _integers(value) if keyword in ("const", "enum") else bounds
+            if any(abs(number) > _EXACT for number in values):
                 return f"{place}/{keyword}", _BEYOND
     return None
 
 
 def place_of(error: str, schema: _Schema) -> str | None:
-    """Return the place of the schema that an error of the library is about; None if that is not known.
+    """Return the place in a schema that an error of the library is about; None if that is not known.
 
-    Else it is the place of the first keyword whose value no schema can have.
+    If the error does not tell, it is the first keyword whose value no schema can have.
     """
     about = _about(error)
     if about is not None:

@@ -23,10 +23,11 @@ from car_engine.grammar.schema import (
 )
 from car_engine.grammar.schema import as_lark as schema_as_lark
 from car_engine.grammar.tree import GrammarError
-from car_engine.output.families import FAMILIES
+from car_engine.output.families import FAMILIES, Family
 from car_engine.output.tool_call_grammar import tool_call_grammar
 from car_protocol.conversation import NamedTool
 
+# Where a reference leads that stays right if the definitions move up with it.
 _DEFINED = ("#/$defs/", "#/definitions/")
 # Bounded, because definitions that refer to each other in a chain are compiled by recursion on the stack.
 _MOST_CHARACTERS = 256 * 1024
@@ -83,13 +84,13 @@ class OutputConstraints:
         if job.params.json_schema is not None:
             if is_too_wide([job.params.json_schema]):
                 raise _too_large("json_schema", TOO_WIDE)
-            _check_numbers("json_schema", "", job.params.json_schema)
             schema, lenient = normalized(job.params.json_schema), job.params.lenient
+            _check_numbers("json_schema", "", schema)
             alone = schema_as_lark(schema, lenient=lenient)
-            if job.chat is None or not chooses(job, reading):
+            if job.chat is None or (family := chosen(job, reading)) is None:
                 return "json_schema", alone
             self._check("json_schema", alone, job)
-            answer = _or_untagged(closed(schema), job.chat, reading)
+            answer = _or_untagged(closed(schema), job.chat, family)
             return "tools", self._tool_call(job.chat, reading, embedded(answer, lenient=lenient))
         if job.chat is not None and job.chat.tool_choice not in ("auto", "none"):
             return "tools", self._tool_call(job.chat, reading)
@@ -100,9 +101,9 @@ class OutputConstraints:
         if reading.tools is None:
             raise Refusal("model_unavailable", lacks="tools")
         choice = chat.tool_choice
-        for place, tool in enumerate(chat.tools):
-            _check_numbers("tools", f"/{place}/function/parameters", tool.function.parameters)
         functions = [replace(tool.function, parameters=normalized(tool.function.parameters)) for tool in chat.tools]
+        for place, function in enumerate(functions):
+            _check_numbers("tools", f"/{place}/function/parameters", function.parameters)
         if isinstance(choice, NamedTool):
             functions = [function for function in functions if function.name == choice.name]
         if is_too_wide([function.parameters for function in functions]):
@@ -111,26 +112,25 @@ class OutputConstraints:
         return tool_call_grammar(reading.tools, functions, one=one, token_of=self._token_of, answer=answer)
 
 
-def chooses(job: Prepare, reading: Reading) -> bool:
-    """Return whether a model may choose between a call and an answer by a schema.
+def chosen(job: Prepare, reading: Reading) -> Family | None:
+    """Return the family of the calls that a model may choose in place of an answer by a schema; None if it may not.
 
-    It may not where only a header, or the names of its members, tell a call from an answer.
+    It may not if only a header, or the names of its members, tell a call from an answer.
     """
     chat = job.chat
     if job.params.json_schema is None or reading.tools is None or chat is None or not chat.tools:
-        return False
+        return None
     family = FAMILIES[reading.tools]
-    return chat.tool_choice == "auto" and family.header is None and not family.is_whole
+    return family if chat.tool_choice == "auto" and family.header is None and not family.is_whole else None
 
 
-def _or_untagged(schema: dict[str, Any], chat: Chat, reading: Reading) -> dict[str, Any]:
+def _or_untagged(schema: dict[str, Any], chat: Chat, family: Family) -> dict[str, Any]:
     """Return a schema that takes calls without tags too, which small models of some families write.
 
     It is the schema itself if the family has none, or if a reference in it leads elsewhere than to its definitions.
     """
-    family = FAMILIES[reading.tools] if reading.tools is not None else None
     references = [each["$ref"] for _, each in schemas_in(schema) if "$ref" in each]
-    if family is None or not family.untagged or not all(str(each).startswith(_DEFINED) for each in references):
+    if not family.untagged or not all(str(each).startswith(_DEFINED) for each in references):
         return schema
     name, arguments = family.keys
     call = {
@@ -144,7 +144,7 @@ def _or_untagged(schema: dict[str, Any], chat: Chat, reading: Reading) -> dict[s
 
 
 def _check_numbers(param: str, before: str, schema: dict[str, Any]) -> None:
-    """Raise Refusal for a number that no answer can have exactly; `before` is the place of the schema."""
+    """Raise Refusal for a number that no answer can have exactly; `before` is the place of the normalized schema."""
     if (found := inexact(schema)) is not None:
         place, why = found
         raise Refusal("invalid_params", param=param, why=why, place=before + place)

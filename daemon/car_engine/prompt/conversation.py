@@ -12,14 +12,14 @@ from car_engine.output.literals import kinds_of
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.image_prompt import Counts, take_images
 from car_engine.prompt.template import ChatTemplate, Rendered
-from car_protocol.conversation import AudioPart, ImagePart
+from car_protocol.conversation import SYSTEM_ROLES, AudioPart, ImagePart
 from car_protocol.envelope import require_few_members
 from car_protocol.errors import RpcError
 from car_protocol.limits import MAX_MEMBERS
 
 _THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
 _MANY = f"the arguments of its calls have more than {MAX_MEMBERS:,} objects, members and arrays: send fewer calls"
-_USUAL = frozenset({"system", "developer", "user", "assistant", "tool"})  # every template shows their texts
+_USUAL = frozenset({*SYSTEM_ROLES, "user", "assistant", "tool"})  # every template shows their texts
 _NOT_JSON = "the arguments of a call are not JSON"
 _UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
 
@@ -80,16 +80,15 @@ class Conversations:
 
     def _check_roles(self, chat: Chat, template: ChatTemplate, rendered: Rendered) -> None:
         """Refuse messages of unusual roles if the prompt is the same with other texts in them."""
-        unusual = [place for place, message in enumerate(chat.messages) if message.role not in _USUAL]
-        if not unusual:
+        place = next((place for place, message in enumerate(chat.messages) if message.role not in _USUAL), None)
+        if place is None:
             return
         messages = [
-            structs.replace(message, content=f"{message.text}.") if place in unusual else message
-            for place, message in enumerate(chat.messages)
+            message if message.role in _USUAL else structs.replace(message, content=f"{message.text}.")
+            for message in chat.messages
         ]
         others = template.render(structs.replace(chat, messages=messages), self.limit, None)
         if others.tokens == rendered.tokens:
-            place = unusual[0]
             why = f"the chat template shows no text of the role {chat.messages[place].role!r}: send another role"
             raise Refusal("invalid_params", param=f"messages[{place}].role", why=why)
 

@@ -32,18 +32,17 @@ from car_base.ipc.turns import Turns
 from car_base.ipc.types import PART_BYTES
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.images.ahead import EncodeAhead
-from car_engine.prompt.constraints import OutputConstraints, chooses
+from car_engine.prompt.constraints import OutputConstraints, chosen
 from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decisions import DecisionPreparer
 from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Job, Jobs, QueuedJob, Steps
 from car_engine.prompt.text_inputs import TextInputs
 from car_engine.prompt.vocabulary import FillTokens, PromptVocabulary
-from car_protocol.conversation import Message
+from car_protocol.conversation import SYSTEM_ROLES, Message
 from car_protocol.sampling import Sampling
 
 _NOTHING = bytes(PART_BYTES)
-_SYSTEM = ("system", "developer")
 # Others wait no longer for a job in steps than for a step of the engine, whose target this is by default.
 _TURN_S = STEP_TARGET_MS / 1000
 
@@ -59,7 +58,7 @@ def digests(chat: Chat | None) -> bytes:
 def _digest_of_message(message: Message) -> bytes:
     """Return the digest, which is odd for a message of the system."""
     first, *others = _digest(message)
-    return bytes([first & ~1 | (message.role in _SYSTEM), *others])
+    return bytes([first & ~1 | (message.role in SYSTEM_ROLES), *others])
 
 
 def _digest(part: object) -> bytes:
@@ -215,7 +214,7 @@ class Preparer:
             raise self._limit.exceeded(len(tokens), params.max_tokens)
         max_tokens = min(params.max_tokens or room, room)
         constraint = self._constraints.of(job, reading)
-        if constraint and not chooses(job, reading):
+        if constraint and chosen(job, reading) is None:
             reading = replace(reading, schemas={})  # its answer may look like a call and be none
         self._warm(job.owner, params)
         ignored = self._constraints.ignored(job, constraint)

@@ -16,9 +16,9 @@ TAIL = 3
 
 
 def parts(*texts: str) -> bytes:
-    """Return digests as those of the tools and messages of a conversation; an empty text is none.
+    """Return the digests of tools and messages that have these texts; zeros stand for an empty text.
 
-    A message is the system's if it says so, or says what time it is.
+    A message is the system's if its text has the word `system`, or says what time it is.
     """
     return b"".join(digest(text) if text else bytes(PART_BYTES) for text in texts)
 

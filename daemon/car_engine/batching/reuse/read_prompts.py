@@ -109,7 +109,7 @@ class ReadPrompts:
 def _nearest(prompts: list[ReadPrompt], read: ReadPrompt) -> tuple[ReadPrompt, int]:
     """Return the prompt that has most of another one's first tokens, and how many it has.
 
-    Of several it is the newest; but a prompt with the same tools goes before others, because it parts later.
+    Of several it is the newest with the same tools; if none has the same tools, it is the newest.
     """
     prompt = read.prefix
     nearest, at = prompts[-1], common_of(prompts[-1].prefix.tokens, prompt.tokens)
@@ -165,8 +165,8 @@ def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | No
         return "template", None
     if not differs:
         return "tools", None
-    either = parts if differs < len(parts) // PART_BYTES else earlier.parts
-    return "system" if _split(either)[differs] & 1 else "message", differs - 1
+    longer = parts if differs < len(parts) // PART_BYTES else earlier.parts
+    return "system" if _split(longer)[differs] & 1 else "message", differs - 1
 
 
 def _split(parts: bytes) -> list[int]:

@@ -15,7 +15,7 @@ from car_base.ipc.frames import Chat
 from car_engine.prompt.rendering.chat_variables import ChatForm, Escape, chat_variables, dates
 from car_engine.prompt.rendering.environment import TemplateRefusal, chat_environment
 from car_engine.prompt.rendering.template_reads import reads_of
-from car_protocol.conversation import FunctionCall, Message, TextPart, ToolCall
+from car_protocol.conversation import SYSTEM_ROLES, FunctionCall, Message, TextPart, ToolCall
 
 _BETWEEN = "\n\n"
 _JOINED = ("system", "user")  # the roles whose turns take the text of a late system message
@@ -187,7 +187,7 @@ class TemplateWriter:
             messages = renamed(messages)
         if any(message.role == "system" for message in messages[1:]) and not self.takes_late_system:
             messages = folded_late(messages)
-        if roles & {"system", "developer"} and not self.takes_system:
+        if not roles.isdisjoint(SYSTEM_ROLES) and not self.takes_system:
             messages = folded(messages)
         if any(len(message.tool_calls or ()) > 1 for message in messages) and not self.takes_calls:
             messages = one_by_one(messages)
