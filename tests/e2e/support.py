@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -258,6 +259,17 @@ class Daemon:
         code = self.process.wait(timeout=PATIENCE_S)
         assert CANARY not in self.log.read_text(), "text of a prompt reached the log"
         return code
+
+
+def slowest_answer(daemon: Daemon, done: Event) -> float:
+    """Ask for the capacity every 5 ms, which leaves the cores to others; return the longest time that it took."""
+    longest = 0.0
+    with daemon.connect() as client:
+        while not done.wait(0.005):
+            asked = time.monotonic()
+            client.result("inference/capacity")
+            longest = max(longest, time.monotonic() - asked)
+    return longest
 
 
 def is_gone(process: psutil.Process) -> bool:

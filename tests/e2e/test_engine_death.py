@@ -11,7 +11,7 @@ from threading import Event
 import psutil
 import pytest
 
-from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, RawClient, endless, greedy, is_gone, running
+from tests.e2e.support import KNOWN, PATIENCE_S, Daemon, RawClient, endless, greedy, is_gone, running, slowest_answer
 
 pytestmark = pytest.mark.slow
 
@@ -47,22 +47,11 @@ def until_replaced(client: RawClient, engine: psutil.Process) -> None:
         pass
 
 
-def probe(daemon: Daemon, done: Event) -> float:
-    """Ask for the capacity again and again on one connection; return the longest time that it took."""
-    longest = 0.0
-    with daemon.connect() as client:
-        while not done.is_set():
-            asked = time.monotonic()
-            client.result("inference/capacity")
-            longest = max(longest, time.monotonic() - asked)
-    return longest
-
-
 def test_four_streams_are_lost_at_once_and_twenty_that_wait_lose_nothing(folder: Path) -> None:
     done = Event()
     with running(folder, "--capacity", "4") as daemon, daemon.connect() as client, ThreadPoolExecutor() as pool:
         daemon.ready()
-        probing = pool.submit(probe, daemon, done)
+        probing = pool.submit(slowest_answer, daemon, done)
         streams = [client.send("infer_stream", endless()) for _ in range(4)]
         for request in streams:
             client.first_chunk(request)

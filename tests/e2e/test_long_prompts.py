@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, endless, running
+from tests.e2e.support import PATIENCE_S, Daemon, Json, endless, running, slowest_answer
 from tools.random_model import generate
 
 pytestmark = pytest.mark.slow
@@ -57,26 +57,16 @@ def texts(size: int) -> dict[str, str]:
     }
 
 
-def probe(client: RawClient, done: Event) -> float:
-    """Ask for the capacity again and again; return the longest time that it took."""
-    longest = 0.0
-    while not done.is_set():
-        asked = time.monotonic()
-        client.result("inference/capacity")
-        longest = max(longest, time.monotonic() - asked)
-    return longest
-
-
 def assert_taken(daemon: Daemon, sent: dict[str, str]) -> dict[str, Json]:
     """Send each text as a prompt; return the errors. Nobody else may feel it."""
     engine, done, errors = daemon.engine(), Event(), {}
-    with daemon.connect() as client, daemon.connect() as other, daemon.connect() as prober:
+    with daemon.connect() as client, daemon.connect() as other:
         client.socket.settimeout(PATIENCE_S)
         stream = other.send("infer_stream", endless(max_tokens=500))
         other.first_chunk(stream)
         with ThreadPoolExecutor() as pool:
             begun = time.monotonic()
-            probing = pool.submit(probe, prober, done)
+            probing = pool.submit(slowest_answer, daemon, done)
             try:
                 for name, text in sent.items():
                     response = client.call("infer", {"prompt": text, "max_tokens": 2})
