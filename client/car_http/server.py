@@ -21,11 +21,9 @@ from car_client.door.settings import Address, TlsPort
 from car_http.crowds import Strangers, Visitors
 from car_http.network import TlsListener
 from car_http.protocol import DoorProtocol, DoorState, Visit
-from car_protocol.sockets import Port
+from car_protocol.sockets import Port, systemd_descriptors
 
 SOCKET_NAME = "http"
-_FIRST_DESCRIPTOR = 3
-_VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
 _BACKLOG = 1024
 _SEND_BUFFER = 128 * 1024
 _SOCKET_UMASK = 0o177
@@ -41,10 +39,11 @@ def activated(env: MutableMapping[str, str] = os.environ, network: Collection[Tl
 
     Raises CannotBind, also for a port that other machines reach without being one of `network`.
     """
-    count, process, _ = (env.pop(name, "") for name in _VARIABLES)
-    if process != str(os.getpid()) or not (count.isascii() and count.isdigit()):
-        return []
-    return [_adopted(_FIRST_DESCRIPTOR + number, network) for number in range(int(count[:3]))]
+    try:
+        descriptors = systemd_descriptors(env)
+    except ValueError as error:
+        raise CannotBind(str(error)) from error
+    return [_adopted(descriptor, network) for descriptor in descriptors]
 
 
 def bound(addresses: Sequence[Address]) -> list[socket.socket]:

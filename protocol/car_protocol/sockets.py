@@ -6,7 +6,7 @@ import re
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -43,7 +43,8 @@ def fits(path: Path) -> bool:
 FORMS = "give 127.0.0.1:PORT, [::1]:PORT or unix:/PATH"
 _UNIX = "unix:"
 _HOST_AND_PORT = re.compile(r"\[([0-9a-fA-F:.]+)\]:(\d{1,5})|([0-9.]+):(\d{1,5})", re.ASCII)
-_MOST_PORT = 65_535
+_NAMED = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):([0-9]{1,5})")
+MOST_PORT = 65_535
 
 
 class Port(Struct, frozen=True):
@@ -84,12 +85,39 @@ def read_port(text: str, forms: str) -> Port:
     if found is None:
         raise ValueError(f"{text!r} is not an address with a port: {forms}")
     host, port = found[1] or found[3], int(found[2] or found[4])
-    if not 1 <= port <= _MOST_PORT:
-        raise ValueError(f"port {port} is out of range: give 1 to {_MOST_PORT}")
+    if not 1 <= port <= MOST_PORT:
+        raise ValueError(f"port {port} is out of range: give 1 to {MOST_PORT}")
     try:
         return Port(str(ipaddress.ip_address(host)), port)
     except ValueError as error:
         raise ValueError(f"{host!r} is not an address: {forms}") from error
+
+
+def read_named_port(text: str, advice: str) -> Port:
+    """Parse HOST:PORT, with a machine's name or its address; raises ValueError."""
+    found = _NAMED.fullmatch(text)
+    if found is None or not 1 <= int(found[2]) <= MOST_PORT:
+        raise ValueError(f"{text[:80]!r} is not HOST:PORT: {advice}")
+    return Port(found[1].strip("[]"), int(found[2]))
+
+
+# sd_listen_fds(3): the first descriptor, and the variables that are for one process alone.
+_FIRST_DESCRIPTOR = 3
+_VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
+_MOST_DIGITS = 6
+
+
+def systemd_descriptors(env: MutableMapping[str, str] = os.environ) -> list[int]:
+    """Return the descriptors that systemd passed to this process, and remove their variables from `env`.
+
+    Raises ValueError if their number is unreadable.
+    """
+    count, process, _ = (env.pop(name, "") for name in _VARIABLES)
+    if process != str(os.getpid()):
+        return []
+    if not (count.isascii() and count.isdigit() and len(count) <= _MOST_DIGITS):
+        raise ValueError("LISTEN_FDS is not a number: the service manager passed no usable socket")
+    return list(range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(count)))
 
 
 _UCRED = struct.Struct("3i")

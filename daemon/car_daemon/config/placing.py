@@ -13,6 +13,7 @@ from car_base.ipc.labels import WORD, LabelExpression
 from car_daemon.config.tables import ClusterTable, ConfigError, ModelTable
 from car_daemon.models.settings import ModelSettings, Needs
 from car_protocol.hub import PREFIX, hub_file, models_folder
+from car_protocol.sockets import read_named_port
 
 
 class NotLocated(Exception):
@@ -63,8 +64,6 @@ def expanded(path: str) -> Path:
 
 REPLICAS_HERE = 16
 _AUTO_ADDRESS = "auto"
-_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})")
-_LARGEST_PORT = 65_535
 # What Ray takes as a label's name.
 _LABEL = re.compile(rf"(?:[A-Za-z0-9.-]{{1,253}}/)?{WORD}")
 _NODE_ID = "ray.io/node-id"
@@ -77,9 +76,11 @@ def cluster_of(table: ClusterTable | None) -> ClusterTable | None:
     """Return the table with the token's path expanded; raises ConfigError."""
     if table is None:
         return None
-    if table.address != _AUTO_ADDRESS and not _is_address(table.address):
-        why = "is not HOST:PORT: give the one that `ray start --head` prints, or auto for a head on this machine"
-        raise ConfigError(f"cluster.address: {table.address!r} {why}", "cluster.address")
+    try:
+        if table.address != _AUTO_ADDRESS:
+            read_named_port(table.address, "give the one that `ray start --head` prints, or auto for a head here")
+    except ValueError as error:
+        raise ConfigError(f"cluster.address: {error}", "cluster.address") from error
     try:
         return structs.replace(table, token=None if table.token is None else str(expanded(table.token)))
     except NotLocated as error:
@@ -185,8 +186,3 @@ def _paths(settings: ModelSettings) -> list[tuple[str, Path]]:
     beside = {"projector": settings.projector, "chat_template": settings.chat_template}
     adapters = {f"adapters.{name}": path for name, path in settings.adapters.items()}
     return [(key, path) for key, path in ({"path": settings.path} | beside | adapters).items() if path is not None]
-
-
-def _is_address(text: str) -> bool:
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and 0 < int(found["port"]) <= _LARGEST_PORT

@@ -4,18 +4,15 @@ import errno
 import os
 import socket
 import sys
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from car_daemon.sockets.own_socket import BadAddress
+from car_protocol.sockets import systemd_descriptors
 
-# The first descriptor of sd_listen_fds(3).
-_FIRST_DESCRIPTOR = 3
 # The name in the units and in the property list.
 SOCKET_NAME = "rpc"
-_VARIABLES = ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES")
-_MOST_DIGITS = 6
 # launchd's answers to a process that it did not start, and to one whose property list names no such socket.
 _NOT_ACTIVATED = (errno.ENOENT, errno.ESRCH)
 
@@ -37,25 +34,15 @@ class ActivatedSocket:
 
 def activated_socket() -> ActivatedSocket | None:
     """Return the socket that the service manager passed, None if it passed none; raises BadAddress if unusable."""
-    descriptors = systemd_descriptors(os.environ)
+    try:
+        descriptors = systemd_descriptors()
+    except ValueError as error:
+        raise BadAddress(str(error)) from error
     if not descriptors and sys.platform == "darwin":
         import ctypes  # slow to import, and needed on macOS only
 
         descriptors = launchd_descriptors(SOCKET_NAME, ctypes.CDLL(None))
     return adopt(descriptors) if descriptors else None
-
-
-def systemd_descriptors(env: MutableMapping[str, str], first: int = _FIRST_DESCRIPTOR) -> list[int]:
-    """Return the descriptors that systemd passed to this process, and remove their variables from `env`.
-
-    Raises BadAddress if their number is unreadable.
-    """
-    count, process, _ = (env.pop(name, "") for name in _VARIABLES)
-    if process != str(os.getpid()):
-        return []
-    if not (count.isascii() and count.isdigit() and len(count) <= _MOST_DIGITS):
-        raise BadAddress("LISTEN_FDS is not a number: the service manager passed no usable socket")
-    return list(range(first, first + int(count)))
 
 
 def launchd_descriptors(name: str, library: Any) -> list[int]:

@@ -1,4 +1,4 @@
-"""The descriptors that a service manager hands over, with fakes of systemd's variables and of launchd's library."""
+"""The descriptors that a service manager hands over, with a fake of launchd's library."""
 
 import ctypes
 import errno
@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from car_daemon.sockets.activation import SOCKET_NAME, adopt, launchd_descriptors, systemd_descriptors
+from car_daemon.sockets.activation import SOCKET_NAME, adopt, launchd_descriptors
 from car_daemon.sockets.own_socket import BadAddress
-
-OWN = str(os.getpid())
 
 
 @pytest.fixture
@@ -24,33 +22,6 @@ def listener() -> Iterator[socket.socket]:
         made.bind(f"{folder}/card.sock")
         made.listen()
         yield made
-
-
-# systemd.
-
-
-@pytest.mark.parametrize(
-    ("env", "expected"),
-    [
-        ({}, []),
-        ({"LISTEN_FDS": "1", "LISTEN_PID": OWN, "LISTEN_FDNAMES": "rpc"}, [3]),
-        ({"LISTEN_FDS": "1", "LISTEN_PID": OWN}, [3]),
-        ({"LISTEN_FDS": "2", "LISTEN_PID": OWN, "LISTEN_FDNAMES": "rpc:other"}, [3, 4]),
-        ({"LISTEN_FDS": "0", "LISTEN_PID": OWN}, []),
-        ({"LISTEN_FDS": "1", "LISTEN_PID": "1"}, []),
-        ({"LISTEN_FDS": "1", "LISTEN_PID": ""}, []),
-        ({"LISTEN_FDS": "1"}, []),
-    ],
-)
-def test_descriptors_are_this_process_own_and_no_child_sees_them(env: dict[str, str], expected: list[int]) -> None:
-    assert systemd_descriptors(env) == expected
-    assert env == {}
-
-
-@pytest.mark.parametrize("count", ["", "one", "-1", "9" * 5000])
-def test_an_unreadable_number_of_descriptors_is_refused(count: str) -> None:
-    with pytest.raises(BadAddress, match="LISTEN_FDS is not a number"):
-        systemd_descriptors({"LISTEN_FDS": count, "LISTEN_PID": OWN})
 
 
 def test_an_adopted_socket_is_served_without_blocking_and_not_inherited(listener: socket.socket) -> None:
@@ -67,10 +38,10 @@ def test_an_adopted_socket_is_served_without_blocking_and_not_inherited(listener
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="only Linux has abstract sockets")
 def test_an_abstract_socket_is_shown_as_systemd_shows_it() -> None:
     with socket.socket(socket.AF_UNIX) as made:
-        made.bind(f"\0card-test-{OWN}")
+        made.bind(f"\0card-test-{os.getpid()}")
         made.listen()
         given = adopt([os.dup(made.fileno())])
-        assert str(given.path) == f"@card-test-{OWN}"
+        assert str(given.path) == f"@card-test-{os.getpid()}"
         given.close()
 
 
@@ -79,9 +50,6 @@ def test_a_closed_descriptor_is_refused(listener: socket.socket) -> None:
     os.close(descriptor)
     with pytest.raises(BadAddress, match="is not a socket: Bad file descriptor"):
         adopt([descriptor])
-
-
-# launchd.
 
 
 class FakeLaunchd:

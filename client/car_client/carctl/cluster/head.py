@@ -1,19 +1,16 @@
 """The head of a Ray cluster, as its machines reach it: its address, and the file with its token."""
 
 import os
-import re
 import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from car_client.errors import CardError
+from car_protocol.sockets import Port, read_named_port
 
-_ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,64}\]):(?P<port>[0-9]{1,5})")
-_LARGEST_PORT = 65_535
 _TIMEOUT_S = 5.0
 # Its import of Ray takes seconds on a busy machine.
 _CHECK_S = 60.0
@@ -44,22 +41,14 @@ def check_head(address: str, env: Mapping[str, str]) -> None:
         raise NotTaken(reason if known else f"the head at {address} could not be checked: {reason}")
 
 
-class ClusterHead(NamedTuple):
+class ClusterHead(Port, frozen=True):
     """The address of a head."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @classmethod
     def parse(cls, text: str) -> "ClusterHead":
         """Return the head of HOST:PORT; raises ValueError."""
-        found = _ADDRESS.fullmatch(text)
-        if found is None or not 0 < int(found["port"]) <= _LARGEST_PORT:
-            raise ValueError(f"{text[:80]!r} is not HOST:PORT: give the address that `ray start --head` prints")
-        return cls(found["host"].strip("[]"), int(found["port"]))
+        found = read_named_port(text, "give the address that `ray start --head` prints")
+        return cls(found.host, found.port)
 
     def check(self, timeout_s: float = _TIMEOUT_S) -> None:
         """Connect once and close; raises Unreachable."""

@@ -25,7 +25,7 @@ from car_client.door.settings import (
     is_host_name,
     load_settings,
 )
-from car_protocol.sockets import Loopback, read_port
+from car_protocol.sockets import MOST_PORT, Loopback, read_port
 
 DEFAULT_PORT = 8321
 # Where the user of the machine's door has its keys.
@@ -33,7 +33,6 @@ DOOR_HOME = Path("/var/lib/card-http")
 _INSTALLS_FOR_PEOPLE = "sudo carctl --system service install --people installs it"
 _NO_CERTIFICATE = "your own private key needs your own certificate: give --certificate with --private-key"
 DEFAULT_NETWORK = TlsPort("0.0.0.0", 8322)  # noqa: S104 - what --lan is for
-_MOST_PORT = 65_535
 _ROOT = "ROOT.pem"
 _COPIES = {
     Trust.COPY: "Copy {} to them, which is no secret; its SHA-256 is",
@@ -84,9 +83,9 @@ def run(_client: Client, options: Namespace) -> None:
 
 
 def port_number(text: str) -> int:
-    if text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= _MOST_PORT:
+    if text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= MOST_PORT:
         return int(text[:6])
-    raise ArgumentTypeError(f"{text[:10]!r} is not a port: give 1 to {_MOST_PORT}")
+    raise ArgumentTypeError(f"{text[:10]!r} is not a port: give 1 to {MOST_PORT}")
 
 
 def network_address(text: str) -> TlsPort:

@@ -1,4 +1,4 @@
-"""The socket's path: flag over environment over the user's own place; the system service's comes last."""
+"""The socket: its path by flag, environment and place, and the descriptors that systemd passes."""
 
 import os
 import sys
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from car_protocol.sockets import MAX_PATH_BYTES, SYSTEM_SOCKET, candidate_paths, fits, socket_path
+from car_protocol.sockets import MAX_PATH_BYTES, SYSTEM_SOCKET, candidate_paths, fits, socket_path, systemd_descriptors
 
+OWN = str(os.getpid())
 EVERYTHING = {"CAR_SOCKET": "/env.sock", "XDG_RUNTIME_DIR": "/run/user/7"}
 
 
@@ -49,3 +50,27 @@ def test_the_length_of_a_path_counts_in_bytes() -> None:
     assert fits(Path("/" + "a" * (MAX_PATH_BYTES - 1)))
     assert not fits(Path("/" + "a" * MAX_PATH_BYTES))
     assert not fits(Path("/" + "é" * (MAX_PATH_BYTES // 2 + 1)))
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, []),
+        ({"LISTEN_FDS": "1", "LISTEN_PID": OWN, "LISTEN_FDNAMES": "rpc"}, [3]),
+        ({"LISTEN_FDS": "1", "LISTEN_PID": OWN}, [3]),
+        ({"LISTEN_FDS": "2", "LISTEN_PID": OWN, "LISTEN_FDNAMES": "rpc:other"}, [3, 4]),
+        ({"LISTEN_FDS": "0", "LISTEN_PID": OWN}, []),
+        ({"LISTEN_FDS": "1", "LISTEN_PID": "1"}, []),
+        ({"LISTEN_FDS": "1", "LISTEN_PID": ""}, []),
+        ({"LISTEN_FDS": "1"}, []),
+    ],
+)
+def test_descriptors_are_this_process_own_and_no_child_sees_them(env: dict[str, str], expected: list[int]) -> None:
+    assert systemd_descriptors(env) == expected
+    assert env == {}
+
+
+@pytest.mark.parametrize("count", ["", "one", "-1", "9" * 5000])
+def test_an_unreadable_number_of_descriptors_is_refused(count: str) -> None:
+    with pytest.raises(ValueError, match="LISTEN_FDS is not a number"):
+        systemd_descriptors({"LISTEN_FDS": count, "LISTEN_PID": OWN})
