@@ -49,7 +49,7 @@ INTERACTIVE_LENGTHS, BATCH_LENGTHS = (5.5, 4.0), (6.0, 5.0)
 LATEST_S = 86_400.0  # after the last request was sent, all have their answers or never get one
 
 # Microseconds of the daemon's CPU beside the scheduler's: a request (decoded, sent to its engine, logged, answered),
-# a frame of an engine over TLS, and a token to its client; docs/howto/cluster.md has how they were measured.
+# a frame of an engine over TLS, and a token to its client.
 REQUEST_US, FRAME_US, TOKEN_US = 400.0, 34.0, 22.0
 USABLE_OF_A_CORE = 0.6  # so that the event loop is late by less than 5 ms
 

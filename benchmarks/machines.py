@@ -1,8 +1,4 @@
-"""Machines of the simulation: seconds by rows and tokens, as measured on the named processors, and steps that vary."""
-
-import math
-import random
-from collections.abc import Callable
+"""Machines of the simulation: seconds by rows and tokens, as measured on the named processors."""
 
 from benchmarks.simulation import Machine
 
@@ -105,17 +101,3 @@ MACHINES = {
     "uneven q4_0": UNEVEN_Q4_0,
     "Q4_K_M": Q4_K_M,
 }
-# A neighbour on the host takes the cores for so long at a time.
-_PHASE_S = 15.0
-
-
-def busy(seed: int) -> Callable[[float], float]:
-    """Return how steps vary beside other programs: by 10%, 1% by up to six times, phases three times as slow."""
-    draw = random.Random(seed)
-
-    def factor(moment: float) -> float:
-        stalls = draw.random() < 0.01
-        slow = 3.0 if int(moment / _PHASE_S) % 4 == 3 else 1.0
-        return slow * math.exp(draw.gauss(0, 0.1)) * (draw.uniform(2, 6) if stalls else 1.0)
-
-    return factor

@@ -192,7 +192,7 @@ class SimulatedEngines:
         """Report tokens of an answer."""
         request, work = self.requests[key]
         request.sent = request.sent or (work.streams and tokens > 0)
-        self.scheduler.advanced(key, work.prompt, tokens, self._clock.now)
+        self.scheduler.advanced(key, work.prompt, tokens)
 
     def _park(self, key: int, engine: int) -> None:
         """Report a request as parked with what it has done so far, unless it ended."""

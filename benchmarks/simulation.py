@@ -4,7 +4,7 @@ The planner has no clock and no engine, so its choices can be compared without t
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -26,32 +26,15 @@ class Machine:
     """Seconds of a decode by rows and of a chunk by tokens, and what a row or token adds for each cell before it.
 
     Sizes between the given ones take what lies between their seconds. The rows of a decode attend as the shortest
-    chunks do. `noise` is a factor for each step, 1 when steps always take the same; an engine may have measured its
-    costs at the start in a moment when they took `measured` times as long.
+    chunks do.
     """
 
     def __init__(
-        self,
-        decode: Mapping[int, float],
-        prefill: Mapping[int, float],
-        per_cell: Mapping[int, float],
-        *,
-        noise: Callable[[float], float] | None = None,
-        measured: float = 1.0,
+        self, decode: Mapping[int, float], prefill: Mapping[int, float], per_cell: Mapping[int, float]
     ) -> None:
         self._decode = decode
         self._prefill = prefill
         self._per_cell = per_cell
-        self._noise = noise
-        self._measured = measured
-
-    def varied(self, noise: Callable[[float], float], measured: float = 1.0) -> "Machine":
-        """Return this machine with steps that vary; `noise` gets the moment in seconds."""
-        return Machine(self._decode, self._prefill, self._per_cell, noise=noise, measured=measured)
-
-    def noise(self, moment: float) -> float:
-        """Return the factor by which a step at this moment takes longer."""
-        return 1.0 if self._noise is None else self._noise(moment)
 
     def decode_seconds(self, rows: int, depth: int = 0) -> float:
         """Return what a decode takes whose rows have so many cells before them."""
@@ -69,8 +52,8 @@ class Machine:
     @property
     def costs(self) -> StepCosts:
         """The costs that an engine has measured at its start."""
-        rows = {size: self._measured * self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
-        return StepCosts(rows, {size: self._measured * self.prefill_seconds(size, 0) for size in (8, 16, 64, 256)})
+        rows = {size: self.decode_seconds(size) for size in (1, 2, 4, 8, 16)}
+        return StepCosts(rows, {size: self.prefill_seconds(size, 0) for size in (8, 16, 64, 256)})
 
 
 def _micro_batches(tokens: int) -> Iterator[tuple[int, int]]:
@@ -147,7 +130,7 @@ class Simulation:
     def _decode(self, step: Step) -> None:
         for batch in step.decode:
             depth = mean_cells(batch.sequences)
-            seconds = self._machine.decode_seconds(batch.rows, depth) * self._machine.noise(self._now)
+            seconds = self._machine.decode_seconds(batch.rows, depth)
             self._now += seconds
             for sequence in batch.sequences:
                 sequence.commit(1)
@@ -158,7 +141,7 @@ class Simulation:
         if not chunks:
             return
         depth = mean_cells([chunk.sequence for chunk in chunks])
-        seconds = self._machine.prefill_seconds(chunks[0].length, depth, len(chunks)) * self._machine.noise(self._now)
+        seconds = self._machine.prefill_seconds(chunks[0].length, depth, len(chunks))
         self._now += seconds
         self._costs.prefilled(chunks[0].length, seconds, depth, len(chunks))
         for chunk in chunks:

@@ -264,7 +264,7 @@ class House:
         work = sequence.work
         cached = work.cached if not sequence.request.prompt_done else 0
         done = work.prompt - sequence.prompt_left
-        self.scheduler.advanced(sequence.request.key, done, tokens, self.clock.now, cached)
+        self.scheduler.advanced(sequence.request.key, done, tokens, cached)
 
 
 def around(mean: float, share: float = 0.3) -> Callable[[Random], int]:

@@ -22,9 +22,8 @@ class _Models(Struct):
 class Catalogue:
     """The entries of `models/list`; requests at once share one call."""
 
-    def __init__(self, pool: DaemonPool, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, pool: DaemonPool) -> None:
         self._pool = pool
-        self._clock = clock
         self._models: list[Model] = []
         self._until = 0.0  # when the entries are read again
         self._lock = asyncio.Lock()
@@ -33,9 +32,9 @@ class Catalogue:
     async def models(self) -> list[Model]:
         """Return the entries, the default one first; raises CardError."""
         async with self._lock:
-            if self._clock() >= self._until:
+            if time.monotonic() >= self._until:
                 self._models = (await self._pool.result_as(_Models, "models/list", {})).models
-                self._until = self._clock() + _FRESH_S
+                self._until = time.monotonic() + _FRESH_S
             return self._models
 
     async def find(self, name: str) -> Model | None:

@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
 
 HELP = {
     "card_http_requests_total": ("counter", "answered requests by endpoint and status"),
@@ -15,8 +14,8 @@ HELP = {
 class DoorMetrics:
     """Counters of the door; endpoints are its routes, never text that a client chose."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.started = int(clock())  # seconds since the epoch
+    def __init__(self) -> None:
+        self.started = int(time.time())  # seconds since the epoch
         self._answered: Counter[tuple[str, int]] = Counter()
         self.in_flight = 0
         self.disconnects = 0

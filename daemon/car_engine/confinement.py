@@ -4,7 +4,6 @@ The kernel's sandboxes are optional: an engine is confined as far as its kernel 
 """
 
 import os
-import re
 import resource
 import site
 import sys
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from car_base.capacity.kept_file import KeptFile
 from car_base.host import kernel_sandbox
 from car_base.host.devices import CPU
-from car_base.host.files import MOST_BYTES
+from car_base.host.files import MOST_BYTES, with_parts
 from car_base.host.kernel_sandbox import READ, REWRITE, USE_DEVICE, WRITE, Access, AllowedPaths, PathRule
 from car_base.host.memory import lower_limit
 from car_base.ipc.frames import Load
@@ -73,7 +72,6 @@ _DRIVER_FILE_BYTES = 1 << 30
 _DESCRIPTORS = 1024
 # More threads than all engines start; the limit counts those of the whole user, whose programs come and go.
 _MORE_THREADS = 4096
-_PART = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
 # Libraries with their caches and data, Python, time zones.
 _SYSTEM = (
     *("/usr", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/run/opengl-driver"),
@@ -201,12 +199,7 @@ def rules_of(load: Load, env: Mapping[str, str]) -> Iterator[PathRule]:
 
 def files_of(load: Load) -> Iterator[str]:
     """Yield the model's files, which llama.cpp finds by the form of their names, and the files beside them."""
-    model = Path(load.path)
-    yield str(model)
-    if part := _PART.fullmatch(model.name):
-        yield from (
-            str(model.with_name(f"{part[1]}-{number:05}-of-{part[2]}.gguf")) for number in range(2, int(part[2]) + 1)
-        )
+    yield from map(str, with_parts(Path(load.path)))
     yield from load.adapters.values()
     yield from (path for path in (load.projector, load.chat_template) if path is not None)
 

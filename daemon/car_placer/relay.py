@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from msgspec import Struct
 
 from car_base.host.memory import MemorySource, read_memory
-from car_base.ipc.codec import FrameReader, FrameTooLong, encode_frame
+from car_base.ipc.codec import LENGTH_BYTES, FrameReader, FrameTooLong, encode_frame
 from car_base.ipc.placing import HANDSHAKE_S, EngineEnded, HostMemory
 
 # Clocks of machines differ; the pair's life ends with its seat.
@@ -41,7 +41,6 @@ def new_pair() -> bytes:
 
 
 _READ_BYTES = 1 << 18
-_LENGTH_BYTES = 4
 # In place of the status of an engine that could not be started: sysexits' for a lack of the system.
 _NOT_STARTED = 71
 
@@ -160,7 +159,7 @@ class Relay:
         with contextlib.suppress(OSError, TimeoutError, FrameTooLong):
             while data := await engine.read(_READ_BYTES):
                 for body in frames.feed(data):
-                    writer.write(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
+                    writer.write(len(body).to_bytes(LENGTH_BYTES, "little") + body)
                 await self._drain(writer)
 
     async def _drain(self, writer: asyncio.StreamWriter) -> None:

@@ -156,9 +156,9 @@ class ProtocolSession:
         """The reason for which the connection ended; None while it lives."""
         return self._loss
 
-    def greet(self, wake: Callable[[], None] = do_nothing) -> PendingCall:
+    def greet(self) -> PendingCall:
         """Begin the first call, which subscribes to the capacity."""
-        self._greeting = self.begin("inference/capacity", {"subscribe": True}, wake)
+        self._greeting = self.begin("inference/capacity", {"subscribe": True})
         return self._greeting
 
     def begin(

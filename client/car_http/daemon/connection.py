@@ -9,13 +9,12 @@ from msgspec import Raw, Struct
 
 from car_client.errors import CardError, ConnectionLost, ProtocolError, from_object
 from car_client.results import Chunk
+from car_client.transport.protocol_session import MAX_INCOMING_BYTES
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
 from car_protocol.framing import LineFramer
 from car_protocol.methods import CHUNK, PROGRESS
 
-# An answer may be longer than a request: escapes make up to six bytes of one.
-_MAX_INCOMING_BYTES = 64 * 1024 * 1024
 # Bytes of events that are not taken, beyond which the socket is not read.
 _PAUSE_BYTES = 64 * 1024
 
@@ -43,7 +42,7 @@ class DaemonConnection(asyncio.Protocol):
     def __init__(self, on_lost: Callable[["DaemonConnection"], None]) -> None:
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None  # set by connection_made
-        self._framer = LineFramer(_MAX_INCOMING_BYTES)
+        self._framer = LineFramer(MAX_INCOMING_BYTES)
         self._events: list[Event] = []
         self._unread = 0  # bytes of the frames behind the events
         self._paused = False

@@ -26,7 +26,7 @@ from car_http.dialects.openai_parts import PRIORITIES
 from car_http.dialects.samplers import Samplers, sampler_params
 from car_http.dialects.vendor_tools import each_once, refuse_vendor_tool, vendor_problem, vendor_tool
 from car_http.problems import bad
-from car_protocol.infer import MAX_ANSWERS
+from car_protocol.infer import MAX_ANSWERS, SEEDS
 from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
@@ -67,7 +67,6 @@ _SAME = (
     "cache_prompt",
     "return_tokens",
 )
-_MOST_SEED = 2**32 - 2
 _OFF = "none"
 _FORBIDDEN = -100.0  # the least bias, beside which no token is drawn
 
@@ -228,7 +227,7 @@ def sampled_params(request: Sampled, caller: Caller) -> dict[str, Any]:
         max_tokens=_length(request.length),
         stop=[each for each in stop or [] if each] or None,
         n=None if request.n == 1 else request.n,
-        seed=None if request.seed is None or request.seed < 0 else request.seed % (_MOST_SEED + 1),
+        seed=None if request.seed is None or request.seed < 0 else request.seed % SEEDS,
         priority=PRIORITIES.get(request.service_tier or ""),
     )
     user = request.safety_identifier or request.user

@@ -50,7 +50,7 @@ def vector_of(packed: bytes) -> list[float]:
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 # Because the daemon decodes nothing else meanwhile: three lines and some figures are shorter in any script.
 MAX_REPORT_BYTES = 64 * 1024
-_LENGTH_BYTES = 4
+LENGTH_BYTES = 4
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
@@ -71,7 +71,7 @@ decode_from_engine = msgspec.msgpack.Decoder(FromEngine).decode
 def encode_frame(message: Struct) -> bytes:
     """Return the message with its length in front."""
     body = _encode(message)
-    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
+    return len(body).to_bytes(LENGTH_BYTES, "little") + body
 
 
 class FrameTooLong(Exception):
@@ -95,8 +95,8 @@ class FrameReader:
         buffer += data
         bodies = []
         start = 0
-        while len(buffer) - start >= _LENGTH_BYTES:
-            body = start + _LENGTH_BYTES
+        while len(buffer) - start >= LENGTH_BYTES:
+            body = start + LENGTH_BYTES
             length = int.from_bytes(buffer[start:body], "little")
             if length > self._max_bytes:
                 raise FrameTooLong(f"a frame announces {length:,} bytes, the limit is {self._max_bytes:,}")

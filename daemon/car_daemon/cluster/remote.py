@@ -24,6 +24,9 @@ from car_daemon.models.settings import ModelSettings
 # An engine sends a heartbeat, and its relay a reading, each second.
 _SILENT_S = 3.0
 _CUT_S = 5.0
+# The pause between two tries to place an engine doubles from the first to the longest.
+_FIRST_PAUSE_S = 2.0
+_LONGEST_PAUSE_S = 30.0
 # The exit status of an engine whose connection ended before its relay reported any.
 UNKNOWN_STATUS = 255
 _decode = msgspec.msgpack.Decoder(FromRelay).decode
@@ -134,13 +137,6 @@ CONNECT_ERRORS = (OSError, ssl.SSLError, TimeoutError)
 Memory = Callable[[str, HostMemory], None]
 
 
-class Pauses(Struct, frozen=True):
-    """Seconds between two tries to place an engine: the first pause, which doubles up to the longest."""
-
-    first_s: float = 2.0
-    longest_s: float = 30.0
-
-
 class ClusterLauncher:
     """Launches the engines of one replica; a lack of places is a state of the replica, never an engine's death.
 
@@ -148,25 +144,17 @@ class ClusterLauncher:
     """
 
     def __init__(
-        self,
-        entry: ModelEntry,
-        replica: Replica,
-        placer: Placer,
-        memory: Memory,
-        *,
-        clock: Callable[[], float],
-        pauses: Pauses | None = None,
+        self, entry: ModelEntry, replica: Replica, placer: Placer, memory: Memory, *, clock: Callable[[], float]
     ) -> None:
         self._entry = entry
         self._replica = replica
         self._placer = placer
         self._memory = memory
         self._clock = clock
-        self._pauses = pauses or Pauses()
 
     async def __call__(self, receive: Callable[[FromEngine], None], _: CellKeeper | None) -> Engine:
         """Return a connected engine, which stores nothing, once a machine of the cluster has a place for it."""
-        since, pause_s = self._clock(), self._pauses.first_s
+        since, pause_s = self._clock(), _FIRST_PAUSE_S
         while True:
             try:
                 engine = await self._launch(receive)
@@ -179,7 +167,7 @@ class ClusterLauncher:
                 log.info("engine.placed", model=self._entry.name, host=engine.host, ms=ms)
                 return engine
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._pauses.longest_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     async def _launch(self, receive: Callable[[FromEngine], None]) -> RemoteEngine:
         """Have a seat opened and connect to it; raises NoPlace."""

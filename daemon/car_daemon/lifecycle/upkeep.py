@@ -16,7 +16,6 @@ from car_base.ipc.types import COST_CORES, STORED_AGE_S, STORED_SUFFIX
 from car_daemon.models.entry import ModelEntry, ModelPool
 from car_daemon.models.manager import ModelManager
 from car_daemon.models.model_files import identify_files
-from car_daemon.models.settings import ModelSettings
 
 _PERIOD_S = 1.0
 Change = Literal["overwritten", "replaced"]
@@ -39,18 +38,9 @@ def change_of(loaded: Weights, found: Weights) -> Change | None:
 class WeightsWatch:
     """Loads a model again whose files changed: at once after an overwriting, else once its engines have finished."""
 
-    def __init__(
-        self,
-        pool: ModelPool,
-        manager: ModelManager,
-        *,
-        identify: Callable[[ModelSettings], Weights] = identify_files,
-        period_s: float = _PERIOD_S,
-    ) -> None:
+    def __init__(self, pool: ModelPool, manager: ModelManager) -> None:
         self._pool = pool
         self._manager = manager
-        self._identify = identify
-        self._period_s = period_s
         self._replaced: dict[str, Weights] = {}  # by model: the files at the last look
         self._task: asyncio.Task[None] | None = None
 
@@ -65,7 +55,7 @@ class WeightsWatch:
 
     async def _watch(self) -> None:
         while True:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(_PERIOD_S)
             for entry in list(self._pool):
                 try:
                     await self.look(entry)
@@ -77,7 +67,7 @@ class WeightsWatch:
         opened = entry.replicas.opened
         if not opened:
             return
-        found = await asyncio.to_thread(self._identify, entry.settings)
+        found = await asyncio.to_thread(identify_files, entry.settings)
         changes = {change_of(weights, found) for weights in opened}
         if "overwritten" in changes:
             self._manager.restart(entry)

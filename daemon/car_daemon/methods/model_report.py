@@ -100,13 +100,11 @@ def _device(use: DeviceUse, replica: Replica) -> DeviceStatus:
 class ModelReport:
     """Model objects; the users `admins` get the path of a model's file, others the file's name."""
 
-    def __init__(
-        self, pool: ModelPool, gate: Gate, admins: Callable[[], set[int]], abilities: Abilities | None = None
-    ) -> None:
+    def __init__(self, pool: ModelPool, gate: Gate, admins: Callable[[], set[int]]) -> None:
         self.pool = pool
         self._gate = gate
         self._admins = admins
-        self.abilities = abilities or Abilities()
+        self.abilities = Abilities()
 
     def of(self, entry: ModelEntry, caller: Identity) -> Model:
         """Return the model object of an entry for a client."""

@@ -30,7 +30,6 @@ class ModelEntry:
         default: bool,
         on_change: Callable[["ModelEntry"], None],
         on_progress: Callable[["ModelEntry"], None] = lambda _: None,
-        wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -39,7 +38,6 @@ class ModelEntry:
         self.default = default
         self._on_change = on_change
         self._on_progress = on_progress
-        self._wall_clock = wall_clock
         self._clock = clock
         self.state: ModelState = "unloaded"
         self.reason: str | None = None  # why it failed, or was not loaded
@@ -73,7 +71,7 @@ class ModelEntry:
     def become(self, state: ModelState, *, reason: str | None = None, shortage: dict[str, int] | None = None) -> None:
         """Change the state with its facts, and report the change."""
         if state == "ready" and self.state != "ready":
-            self.loaded_at = self._wall_clock()
+            self.loaded_at = time.time()
         self.failed_at = self._clock() if state == "failed" else None
         self.state = state
         self.reason = reason
@@ -87,7 +85,7 @@ class ModelEntry:
 
     def touch(self) -> None:
         """Note that the model is used now."""
-        self.last_used_at = self._wall_clock()
+        self.last_used_at = time.time()
 
     @property
     def size_bytes(self) -> int | None:
@@ -152,11 +150,10 @@ class ModelPool:
         *,
         on_change: Callable[[ModelEntry], None],
         on_progress: Callable[[ModelEntry], None] = lambda _: None,
-        auto: str = AUTO,
     ) -> None:
         self._on_change = on_change
         self._on_progress = on_progress
-        self.auto = auto  # the device of entries without a stated one; `auto` until it is known
+        self.auto = AUTO  # the device of entries without a stated one; `auto` until it is known
         # Entries stay for the requests that go on, also of models that a reload left out.
         self._entries = {name: self._new(name, one, default=name == default) for name, one in settings.items()}
         self.default = self._entries[default]

@@ -149,7 +149,7 @@ class EngineEvents:
             answer = self._answer_by(engine, update.key)
             if answer is not None:
                 answer.add(update)
-                self._scheduler.advanced(update.key, update.prompt_done, update.sampled, now, update.cached)
+                self._scheduler.advanced(update.key, update.prompt_done, update.sampled, update.cached)
             if update.end is not None:
                 failure = None
                 if answer is not None and update.end.fault is not None:

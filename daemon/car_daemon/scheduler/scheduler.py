@@ -262,7 +262,7 @@ class Scheduler:
         actions: list[Action] = [] if request is None else [self._shared.fail(request, reason, now, data)]
         return actions + self._allocator.allocate(now)
 
-    def advanced(self, key: int, prompt_done: int, tokens: int, now: float, cached: int = 0) -> None:
+    def advanced(self, key: int, prompt_done: int, tokens: int, cached: int = 0) -> None:
         """Count a step's progress: prompt tokens done in all, new answer tokens, prompt tokens found in the cache."""
         request = self.requests.get(key)
         if request is not None:

@@ -64,8 +64,6 @@ class StepPlanner:
         memory: Memory,
         batches_prompts: bool = True,
     ) -> None:
-        self._costs = costs
-        self._batch_tokens = batch_tokens
         self._turns = AdapterTurns()
         self._packer = DecodePacker(costs, batch_tokens, pads=memory.takes_back)
         self._guesser = Guesser(costs, batch_tokens, step_target, memory.guesses)

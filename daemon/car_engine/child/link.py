@@ -3,9 +3,7 @@
 import socket
 from collections.abc import Callable
 
-from car_base.ipc.codec import MAX_FRAME_BYTES
-
-_LENGTH_BYTES = 4
+from car_base.ipc.codec import LENGTH_BYTES, MAX_FRAME_BYTES
 
 
 class LinkClosed(Exception):
@@ -14,7 +12,7 @@ class LinkClosed(Exception):
 
 def receive(link: socket.socket, wait: Callable[[], None] = lambda: None) -> bytearray:
     """Return the body of the next frame; `wait` returns before each read, or raises. Raises LinkClosed."""
-    length = int.from_bytes(exactly(link, _LENGTH_BYTES, wait), "little")
+    length = int.from_bytes(exactly(link, LENGTH_BYTES, wait), "little")
     if length > MAX_FRAME_BYTES:
         raise LinkClosed
     return exactly(link, length, wait)

@@ -14,9 +14,9 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from numpy.typing import NDArray
 
 from car_base.ipc.types import TOO_COMPLEX
+from car_engine.grammar.schema import ERROR_TEXT, UNIMPLEMENTED
 
 _UNKNOWN = "it cannot be compiled"
-_SCHEMA = re.compile(r"failed to compile JSON schema: (.*)")
 # Start of the library's error, and its meaning for the author of the schema.
 _MEANINGS = {
     "Unsatisfiable schema": "no value is valid under it",
@@ -28,7 +28,6 @@ _MEANINGS = {
     "Invalid type": "a type is not one of JSON's",
     "Unknown format": "a format is not supported",
 }
-_KEYS = "Unimplemented keys"
 # Keywords of JSON schemas that the library lacks; other entries of its list are names chosen by the author.
 _KEYWORDS = (
     *("not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems", "propertyNames"),
@@ -39,11 +38,11 @@ _KEYWORDS = (
 
 def explain(error: str) -> str:
     """Return the text for an error of the library."""
-    found = _SCHEMA.search(error)
+    found = ERROR_TEXT.search(error)
     if found is None:
         return _UNKNOWN
     message = found[1]
-    if message.startswith(_KEYS):
+    if message.startswith(UNIMPLEMENTED):
         named = [keyword for keyword in _KEYWORDS if f'"{keyword}"' in message]
         return f"not supported: {', '.join(named)}" if named else _UNKNOWN
     return next((meaning for begin, meaning in _MEANINGS.items() if message.startswith(begin)), _UNKNOWN)

@@ -115,8 +115,8 @@ _COUNTS = ("minItems", "maxItems", "minLength", "maxLength", "minProperties", "m
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _FORMAT = re.compile(r"Unknown format: (.*)")
 # The library's error goes on with the whole grammar.
-_MESSAGE = re.compile(r"failed to compile JSON schema: (.*)")
-_KEYS = "Unimplemented keys"
+ERROR_TEXT = re.compile(r"failed to compile JSON schema: (.*)")
+UNIMPLEMENTED = "Unimplemented keys"
 _ONE_OF = "oneOf"
 _Schema = dict[str, Any]
 
@@ -172,7 +172,7 @@ def left_out(warnings: list[str], schema: _Schema) -> list[str]:
     keywords: set[str] = set()
     formats: set[str] = set()
     for warning in warnings:
-        if _KEYS in warning:
+        if UNIMPLEMENTED in warning:
             keywords.update(_QUOTED.findall(warning))
         elif (found := _FORMAT.search(warning)) is not None:
             formats.add(found[1])
@@ -204,8 +204,8 @@ def schemas_in(value: Any, place: str = "") -> Iterator[tuple[str, _Schema]]:
 
 def _about(error: str) -> Callable[[_Schema], bool] | None:
     """Return the test of the schemas that an error may be about."""
-    found = _MESSAGE.search(error)
-    if found is not None and _KEYS in found[1]:
+    found = ERROR_TEXT.search(error)
+    if found is not None and UNIMPLEMENTED in found[1]:
         keywords = set(_QUOTED.findall(found[1]))
         return lambda each: not keywords.isdisjoint(each)
     if (found := _FORMAT.search(error)) is not None:

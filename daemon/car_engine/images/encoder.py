@@ -64,14 +64,12 @@ class Encoder:
         audio: Callable[[bytes], list[Piece]],
         inbox: Inbox[Encode],
         report: Callable[[Encoded], None],
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._image = image
         self._audio = audio
         self._cache = PieceCache()
         self._inbox = inbox
         self._report = report
-        self._clock = clock
         self._turns = Turns[_Begun]()
 
     @property
@@ -94,11 +92,11 @@ class Encoder:
         begun = self._turns.take()
         if not begun.job.wanted:
             return
-        started = self._clock()
+        started = time.perf_counter()
         encoded = self._advance(begun)
         if encoded is None:
             self._turns.add(begun.job.path, begun)
-        self._turns.charge(begun.job.path, self._clock() - started)
+        self._turns.charge(begun.job.path, time.perf_counter() - started)
         if encoded is not None:
             self._report(encoded)
 

@@ -66,7 +66,7 @@ class LiteralCopier:
                 self._out("{" if character == "{" else "[")
                 closers.append(_CLOSERS[character])
                 continue
-            elif not (yield from self._scalar(is_key=False)):
+            elif not (yield from self._scalar()):
                 return False
             if not (yield from self._go_on(closers)):
                 return not closers
@@ -95,7 +95,7 @@ class LiteralCopier:
                 return False
         return False
 
-    def _scalar(self, *, is_key: bool) -> Steps[bool]:
+    def _scalar(self) -> Steps[bool]:
         quote = yield from self._buffer.take_marker(self._quotes)
         if quote is not None:
             return (yield from self._text(quote))

@@ -190,7 +190,7 @@ class ToolCallReader:
             return
         while (marker := (yield from self._buffer.copy_until_any(markers, self._parts.append))) is not None:
             if header is not None and marker in header.starts:
-                yield from self._message(header, marker)
+                yield from self._message(header)
             elif marker in self._found.framing:
                 if marker in self._found.lines:
                     yield from self._buffer.take_literal("\n")
@@ -242,7 +242,7 @@ class ToolCallReader:
         taken = self._buffer.release()
         self._parts.append("" if self._buffer.cut and taken.strip() else taken)
 
-    def _message(self, header: MessageHeader, start: str) -> Steps[None]:
+    def _message(self, header: MessageHeader) -> Steps[None]:
         """Read the header of a message, and its body if that is not text."""
         virtual, self._begun = self._begun, ""
         complete = yield from self._header(header)

@@ -308,7 +308,7 @@ class World:
         """Let an engine report tokens; those of a stream are sent at once."""
         if streams and key in self.scheduler.requests:
             self.requests[key].sent = True
-        self.scheduler.advanced(key, PROMPT_TOKENS, tokens, self.now)
+        self.scheduler.advanced(key, PROMPT_TOKENS, tokens)
 
     def step(self, engine: FakeEngine) -> None:
         """Let an engine end a step, whose tokens it reported."""

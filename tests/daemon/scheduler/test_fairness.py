@@ -404,7 +404,7 @@ def test_the_refund_of_a_long_prompt_gives_no_turns_ahead_of_other_users(prompt:
         world.cancel(long.key)
         world.end(engine, long.key)
     else:
-        world.scheduler.advanced(long.key, prompt, 0, world.now, cached=prompt)
+        world.scheduler.advanced(long.key, prompt, 0, cached=prompt)
     waits = []
     for _ in range(5):
         waiter = world.run_one(engine, client=honest)
@@ -451,10 +451,10 @@ def test_a_user_that_cancels_within_a_turn_pays_twice_for_the_tokens_that_it_had
         user = world.requests[key].spec.client[0]
         leases[user] += 1
         if user == 1:
-            world.scheduler.advanced(key, 0, had, world.now)
+            world.scheduler.advanced(key, 0, had)
             world.cancel(key)
         else:
-            world.scheduler.advanced(key, 0, TURN, world.now)
+            world.scheduler.advanced(key, 0, TURN)
         world.end(engine, key)
     # At the begin and at the end either may be a turn ahead.
     assert abs(leases[1] - leases_for_one * leases[2]) <= 2 * leases_for_one

@@ -376,7 +376,7 @@ def test_a_deep_answer_keeps_its_lease_until_its_cells_are_worth_a_move() -> Non
     world = World()
     engine = world.start_engine(sequences=1)
     (deep,) = labels(world, engine, 1)
-    world.scheduler.advanced(deep.key, 12_000, TURN, world.now)
+    world.scheduler.advanced(deep.key, 12_000, TURN)
     world.run_one(engine, client=(0, "other"))
     world.pass_time(0.7)
     assert not engine.to_park

@@ -218,7 +218,7 @@ def test_events_of_an_unknown_request_change_nothing() -> None:
     assert scheduler.ended(99, 1, 0.0) == []
     assert scheduler.parked(99, 1, 0.0) == []
     assert scheduler.cancel(99, 0.0) == []
-    scheduler.advanced(99, 1, 1, 0.0)
+    scheduler.advanced(99, 1, 1)
     assert (scheduler.totals.received, world.gate.in_use) == (0, 0)
 
 

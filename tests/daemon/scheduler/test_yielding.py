@@ -14,12 +14,12 @@ HEAVY: Client = (1, "heavy")
 
 def write(world: World, request: Request, tokens: int = 1) -> None:
     """Let an engine report tokens of an answer whose prompt was in the cache."""
-    world.scheduler.advanced(request.key, 0, tokens, world.now)
+    world.scheduler.advanced(request.key, 0, tokens)
 
 
 def read(world: World, request: Request) -> None:
     """Let an engine report a chunk of a prompt, which was in the cache."""
-    world.scheduler.advanced(request.key, 8, 0, world.now, cached=8)
+    world.scheduler.advanced(request.key, 8, 0, cached=8)
 
 
 def world_with_an_answer(

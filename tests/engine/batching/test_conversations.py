@@ -84,7 +84,7 @@ class House:
         history, (end,) = self.histories[user], self.engine.ends(key)
         if self.engine.resident:
             self.world.scheduler.resident(self.leases.number, self.engine.resident.pop())
-        self.world.scheduler.advanced(key, len(history), ANSWER_TOKENS, 0.0, end.usage.cached_tokens)
+        self.world.scheduler.advanced(key, len(history), ANSWER_TOKENS, end.usage.cached_tokens)
         history += self.engine.tokens(key)
         self.world.end(self.leases, key)
         return user

@@ -25,6 +25,7 @@ from car_http.dialects.ollama.writer import OllamaWriter
 from car_http.dialects.openai_chat import function_tools, thoughts
 from car_http.dialects.samplers import Mirostat, sampler_params
 from car_http.problems import bad
+from car_protocol.infer import SEEDS
 from car_protocol.meta import note
 from car_protocol.sampling import Fraction, Penalty, Temperature
 
@@ -48,7 +49,6 @@ _NAMES = {
     **{name: (f"options.{name}",) for name in (*_SAME, "top_k", "repeat_last_n", "seed", "stop")},
 }
 EMBED_NAMES = {"input": ("input", "prompt")}
-_MOST_SEED = 2**32 - 2
 _DURATION = re.compile(r"-?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h)?)+", re.ASCII)
 Whole = Annotated[int | float, note("a whole number; a fraction is dropped")]
 
@@ -259,7 +259,7 @@ def _sampling(options: Options) -> dict[str, Any]:
         | given(
             max_tokens=_longest(_whole(options.num_predict)),
             repeat_last_n=_whole(options.repeat_last_n),
-            seed=None if seed is None or seed < 0 else seed % (_MOST_SEED + 1),
+            seed=None if seed is None or seed < 0 else seed % SEEDS,
             stop=[each for each in stop or [] if each] or None,
         )
     )
