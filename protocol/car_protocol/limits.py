@@ -38,7 +38,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     max_frame_bytes: Annotated[int, note("a frame, without its newline")] = MAX_FRAME_BYTES
     max_depth: Annotated[int, note("nesting of `json_schema`, `template_args` and the parameters of tools")] = MAX_DEPTH
     max_values: Annotated[int, note("values in each of these, in the parameters of all tools together")] = MAX_VALUES
-    max_members: Annotated[int, note("objects, members, arrays of a frame, and of its calls' arguments")] = MAX_MEMBERS
+    max_members: Annotated[int, note("objects, arrays, texts of a frame, and of its calls' arguments")] = MAX_MEMBERS
     max_id_bytes: Annotated[int, note("an id")] = MAX_ID_BYTES
     max_batch: Annotated[int, note("entries of a batch")] = MAX_BATCH
     max_connections: Annotated[int, note("can be configured; lowered if the system allows fewer open files")] = (

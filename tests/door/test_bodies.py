@@ -41,7 +41,7 @@ async def test_a_body_of_too_many_values_is_refused_before_they_are_decoded(
     answer = await offline.post(CHAT, body % MANY)
     assert (answer.status, answer.json["error"]["code"]) == (400, "limit")
     assert answer.json["error"]["message"] == (
-        "the body has more than 200,000 objects, members and arrays: send smaller schemas and fewer tools"
+        "the body has more than 200,000 objects, arrays and texts: send smaller schemas and fewer tools"
     )
     assert fake.calls == []
 
@@ -253,7 +253,7 @@ def uncollected() -> Iterator[list[object]]:
     gc.garbage.clear()
 
 
-VALUES = [f"{number}" for number in range(MAX_MEMBERS + 7)]
+VALUES = [f"{number}" for number in range(MAX_MEMBERS // 2 + 7)]
 FUNCTION = {"name": "f", "parameters": {"enum": VALUES}}
 HI = conversation("Hi")
 HELD: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -279,6 +279,19 @@ HELD: dict[str, tuple[str, dict[str, Any], str]] = {
     "Ollama": ("/api/chat", {"messages": HI, "format": {"enum": VALUES}, "stream": False}, "infer"),
     "a prompt": ("/v1/completions", {"prompt": list(range(len(VALUES)))}, "infer"),
     "several prompts": ("/v1/completions", {"prompt": ["a", "b"], "json_schema": {"enum": VALUES}}, "infer"),
+    "a decision": (
+        "/v1/decisions",
+        {
+            "input": [{"type": "message", "role": "user", "content": [{"type": "input_json", "data": VALUES}]}],
+            "questions": [{"type": "predicate", "name": "a", "instructions": "Is it?"}],
+        },
+        "decide",
+    ),
+    "TypeSafe's decision": (
+        "/v1/systemone",
+        {"state": VALUES, "questions": {"a": {"type": "noul", "instructions": "Is it?"}}},
+        "decide",
+    ),
 }
 
 
@@ -288,7 +301,7 @@ async def test_the_values_of_a_body_are_gone_once_it_is_sent_on(
 ) -> None:
     """Many requests may be in flight, and values take many times the memory of their text."""
     path, body, method = HELD[case]
-    fake.silent |= {"infer", "tokenize"}
+    fake.silent |= {"infer", "tokenize", "decide"}
     fake.silent_after = 0
     data, answer = msgspec.json.encode({"model": "guide", **body}), Answer()
     task = asyncio.create_task(offline.into(answer, "POST", path, data, {"content-type": "application/json"}))

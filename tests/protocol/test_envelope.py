@@ -284,6 +284,8 @@ MANY = {
     "arrays": b"[" + b",".join([b"[]"] * (MAX_MEMBERS + 1)) + b"]",
     "objects": b"[" + b",".join([b"{}"] * (MAX_MEMBERS + 1)) + b"]",
     "members": b"{" + b",".join([b'"\\":[{":1'] * (MAX_MEMBERS + 1)) + b"}",
+    "texts": b"[" + b",".join([b'"\\"a"'] * (MAX_MEMBERS + 1)) + b"]",
+    "texts and arrays": b"[" + b",".join([b'"a",[]'] * (MAX_MEMBERS // 2 + 1)) + b"]",
 }
 
 

@@ -86,7 +86,7 @@ def _require_few_members(body: bytes) -> None:
     except RpcError as error:
         if error.reason != "limit":
             raise _not_json() from error
-        most = f"more than {MAX_MEMBERS:,} objects, members and arrays"
+        most = f"more than {MAX_MEMBERS:,} objects, arrays and texts"
         raise Problem(400, "limit", f"the body has {most}: send smaller schemas and fewer tools") from error
 
 

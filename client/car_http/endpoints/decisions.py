@@ -14,7 +14,9 @@ from car_protocol.decide import Decision
 
 async def openai(door: DoorContext, exchange: Exchange, request: DecisionsRequest) -> None:
     """Answer OpenAI's `POST /v1/decisions`."""
-    await _decide(door, exchange, decisions.read(request, caller_of(exchange)))
+    job = decisions.read(request, caller_of(exchange))
+    del request  # its values are packed in the job
+    await _decide(door, exchange, job)
 
 
 async def typesafe(door: DoorContext, exchange: Exchange, request: SystemOneRequest) -> None:

@@ -84,7 +84,7 @@ export interface Limits {
   max_depth?: number;
   /** values in each of these, in the parameters of all tools together Default 100000. */
   max_values?: number;
-  /** objects, members, arrays of a frame, and of its calls' arguments Default 200000. */
+  /** objects, arrays, texts of a frame, and of its calls' arguments Default 200000. */
   max_members?: number;
   /** an id Default 128. */
   max_id_bytes?: number;

@@ -18,7 +18,7 @@ from car_protocol.errors import RpcError
 from car_protocol.limits import MAX_MEMBERS
 
 _THOUGHTLESS = "the model has no thoughts that its chat template shows: leave `reasoning` out, or set `thinking_tags`"
-_MANY = f"the arguments of its calls have more than {MAX_MEMBERS:,} objects, members and arrays: send fewer calls"
+_MANY = f"the arguments of its calls have more than {MAX_MEMBERS:,} objects, arrays and texts: send fewer calls"
 _USUAL = frozenset({*SYSTEM_ROLES, "user", "assistant", "tool"})  # every template shows their texts
 _NOT_JSON = "the arguments of a call are not JSON"
 _UNREAD = "the syntax of its tool calls is not known: set `tool_style` in the model's entry"
