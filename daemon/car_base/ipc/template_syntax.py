@@ -8,6 +8,12 @@ from collections.abc import Iterator
 
 from car_base.ipc.types import Tags, ToolStyle
 
+
+def _dsml(section: str) -> tuple[tuple[str, ...], ...]:
+    """Return the rows of a section that opens right behind DeepSeek's token, which templates write or join."""
+    return tuple(("DSML", before + section) for before in ("｜", "'", '"'))
+
+
 # Texts in this order, of which a template of each family shows one row or another. The first wins: markers of a base
 # model stay in templates of fine-tuned ones. Plain searches: the time of an expression with gaps grows with the square.
 _SIGNS: dict[ToolStyle, tuple[tuple[str, ...], ...]] = {
@@ -23,9 +29,9 @@ _SIGNS: dict[ToolStyle, tuple[tuple[str, ...], ...]] = {
     "glm": (("<arg_key>",),),
     "minimax_m3": (("]<]minimax[>[",),),
     "minimax_m2": (("<minimax:tool_call>",),),
-    "deepseek_v3_2": (("DSML", "function_calls>"),),
-    "deepseek_v4_1": (("DSML", " calls>"),),
-    "deepseek_v4": (("DSML", "tool_calls>"),),
+    "deepseek_v3_2": _dsml("function_calls>"),
+    "deepseek_v4_1": _dsml(" calls>"),
+    "deepseek_v4": _dsml("tool_calls>"),
     "deepseek_r1": (("<｜tool▁calls▁begin｜>", "```json"),),
     "deepseek_v3_1": (("<｜tool▁calls▁begin｜>",),),
     "kimi_k2": (("<|tool_calls_section_begin|>",),),

@@ -71,7 +71,10 @@ def take_slots(buffer: StreamBuffer, head: Head, *, begun: bool = False) -> Step
 
 def _take_closed(buffer: StreamBuffer) -> Steps[bool]:
     """Take the end of a tag that closes itself."""
-    return (yield from buffer.take_literal('"/>')) or (yield from buffer.take_literal('" />'))
+    if not (yield from buffer.take_literal('"')):
+        return False
+    yield from buffer.take_spaces()
+    return (yield from buffer.take_literal("/>"))
 
 
 _KEYWORD = re.compile(r"[^=,()\[\]{}'\"\n]*")

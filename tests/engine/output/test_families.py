@@ -119,7 +119,7 @@ def test_a_call_that_was_cut_in_its_arguments_is_invalid(style: ToolStyle, cut_o
 QUOTED = [style for style, family in FAMILIES.items() if str(family.head[2:3]).startswith("('\">")]
 
 
-@pytest.mark.parametrize("end", ["/>", " />"])
+@pytest.mark.parametrize("end", ["/>", " />", "  />", "\n/>"])
 @pytest.mark.parametrize("style", QUOTED)
 def test_a_call_whose_tag_closes_itself_is_a_call_without_arguments(style: ToolStyle, end: str) -> None:
     submit, get = Function("submit", ""), Function("get", "", {"properties": {"t": {"type": "string"}}})

@@ -43,14 +43,25 @@ def test_a_template_shows_the_style_of_tool_calls(template: str, style: ToolStyl
 
 
 DSML = "{%- set token = '｜DSML｜' -%}{{ '<' + token + 'SECTION>\\n' }}{{ message.tool_calls | tojson }}"
+JOINED = "{%- set token = '｜DSML｜' -%}" + '{{ "<" ~ token ~ "SECTION>" }}'
+WRITTEN = "<｜DSML｜SECTION>{{ message.tool_calls | tojson }}"
 
 
 @pytest.mark.parametrize(
     ("section", "style"),
-    [("function_calls", "deepseek_v3_2"), ("tool_calls", "deepseek_v4"), (" calls", "deepseek_v4_1"), ("acts", None)],
+    [
+        ("function_calls", "deepseek_v3_2"),
+        ("tool_calls", "deepseek_v4"),
+        (" calls", "deepseek_v4_1"),
+        ("acts", None),
+        (" tool_calls", None),
+        (" function_calls", None),
+        ("new_tool_calls", None),
+    ],
 )
 def test_a_template_of_deepseek_is_of_the_family_whose_section_it_writes(section: str, style: ToolStyle | None) -> None:
-    assert detect(DSML.replace("SECTION", section)) == Format(None, style)
+    for template in (DSML, JOINED, WRITTEN, f"DSML </function_calls> {DSML}"):
+        assert detect(template.replace("SECTION", section)) == Format(None, style)
 
 
 @pytest.mark.parametrize(
