@@ -393,7 +393,7 @@ def run_command(
     adapters: AdapterSet = NO_ADAPTERS,
     images: list[ImageSlot] | None = None,
     reproducible: bool = False,
-    tail: int = 1,
+    own: tuple[int, ...] = (1,),
     reasoning_tokens: int | None = None,
 ) -> Run:
     """Return the frame that starts a request."""
@@ -408,7 +408,7 @@ def run_command(
         reasoning_tokens=reasoning_tokens,
     )
     tokens = array("i", prompt).tobytes()
-    prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [], tail=tail)
+    prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [], own=own)
     return Run(prepared, options, namespace)
 
 

@@ -68,15 +68,16 @@ class PrefixCache:
         namespace: str | None,
         adapters: AdapterSet = NO_ADAPTERS,
         grid: Grid | None = None,
-        tail: int = 1,
+        own: tuple[int, ...] = (1,),
         parts: bytes | None = None,
     ) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none. Without a namespace no cells are reused.
 
         With `parts`, digests of its tools and messages, it is remembered, to say where later prompts part from it.
 
-        Another prompt may go on before its last `tail` tokens. Windows that are restored lie elsewhere than computed
-        ones, which changes results, so a reproducible request reuses none.
+        Others may go on before so many of its last tokens as `own` says: later prompts of the chat, then other chats.
+        Windows that are restored lie elsewhere than computed ones, which changes results, so a reproducible request
+        reuses none.
         """
         idle = self._table.idle
         if not idle:
@@ -88,7 +89,7 @@ class PrefixCache:
             sequence.start(prompt, order)
         else:
             prefix = prefix_of(prompt, cells_of(namespace, adapters), 1 if grid is None else grid.size)
-            sequence = self._start_cached(prompt, prefix, idle, spared, order, tail, parts)
+            sequence = self._start_cached(prompt, prefix, idle, spared, order, own, parts)
         sequence.adapters = adapters
         sequence.grid = grid
         return sequence
@@ -180,7 +181,7 @@ class PrefixCache:
         idle: list[Sequence],
         spared: dict[int, float],
         order: int,
-        tail: int,
+        own: tuple[int, ...],
         parts: bytes | None,
     ) -> Sequence:
         # The last token of a prompt is always computed: its logits are not kept.
@@ -196,7 +197,7 @@ class PrefixCache:
         self._index.put(sequence)
         if parts is not None:
             at_hand = max((mark.common for mark in marks), default=0)
-            sequence.read = self._read.add(prefix, parts, tail, at_hand=at_hand, used=way.tokens)
+            sequence.read = self._read.add(prefix, parts, own[0], at_hand=at_hand, used=way.tokens)
         if isinstance(source, SavedPrefix):
             self._cells.restore(source, sequence, way.tokens)
         elif isinstance(source, StoredPrefix):
@@ -209,7 +210,7 @@ class PrefixCache:
         if not self._index.memory.cuts_anywhere:
             partings = {mark.common for mark in marks}
             partings |= {prefix.common(waiting) for _, waiting in self.expected.prompts}
-            sequence.stops = stops(prefix, max(way.tokens, sequence.cells), partings, tail, self._costs)
+            sequence.stops = stops(prefix, max(way.tokens, sequence.cells), partings, own, self._costs)
         return sequence
 
     def _go_on(self, sequence: Sequence, prefix: Prefix, tokens: int, spared: dict[int, float]) -> None:

@@ -30,7 +30,7 @@ class RenderedPrompt(NamedTuple):
     tokens: list[int]
     reading: Reading = Reading()
     images: Rows[ImageSlot] = ()
-    tail: int = 1  # the last tokens, which later prompts of the chat do not have
+    own: tuple[int, ...] = (1,)  # as of a rendered chat
 
 
 class Conversations:
@@ -76,7 +76,7 @@ class Conversations:
             self._check_roles(chat, template, rendered)
         if not rendered.tokens:
             raise Refusal("invalid_params", param="messages", why="the chat template makes no prompt of them")
-        return RenderedPrompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.tail)
+        return RenderedPrompt(rendered.tokens, _reading(template.format, chat, rendered), images, rendered.own)
 
     def _check_roles(self, chat: Chat, template: ChatTemplate, rendered: Rendered) -> None:
         """Refuse messages of unusual roles if the prompt is the same with other texts in them."""

@@ -208,7 +208,7 @@ class Preparer:
         params = job.params
         self._check_generates(job)
         self._check_vocabulary("logit_bias", map(int, params.logit_bias))
-        tokens, reading, images, tail = self._prompt(job)
+        tokens, reading, images, own = self._prompt(job)
         room = self._limit.tokens - len(tokens)
         if room < 1:
             raise self._limit.exceeded(len(tokens), params.max_tokens)
@@ -229,7 +229,7 @@ class Preparer:
             names=job.names,
             ignored=ignored,
             open_ended=params.max_tokens is None or params.max_tokens > room,
-            tail=tail,
+            own=own,
             parts=digests(job.chat),
         )
 

@@ -14,6 +14,7 @@ from car_engine.output.format import detect
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.image_prompt import ImagePrompt, Slot, split_at_markers
 from car_engine.prompt.vocabulary import PromptVocabulary
+from car_protocol.conversation import SYSTEM_ROLES
 
 _UNLIMITED = ContextLimit(sys.maxsize, 1)
 
@@ -25,15 +26,15 @@ class InvalidTemplate(Exception):
 class Rendered(NamedTuple):
     """A prompt, whether it ends inside an opened thinking part, the first position of each image.
 
-    `begun` is the part of a message's header that it ends with, and `tail` the number of last tokens that
-    later prompts of the chat do not have.
+    `begun` is the part of a message's header that it ends with. `own` is how many of the last tokens later prompts of
+    the chat do not have, and behind it how many other chats with the same beginning do not have, if that is known.
     """
 
     tokens: list[int]
     inside: bool
     starts: list[int] = []  # noqa: RUF012 - the default of a tuple's member is never changed
     begun: str = ""
-    tail: int = 1
+    own: tuple[int, ...] = (1,)
 
 
 class ChatTemplate:
@@ -91,9 +92,8 @@ class ChatTemplate:
         segments = self._segments(chat, limit.most_bytes, typed=False)
         limit.check_bytes(segments.size, max_tokens)
         tokens = [token for text, parse in segments.pieces for token in self._cut(text, parse_special=parse)]
-        return Rendered(
-            self._begun(tokens), segments.inside, begun=segments.begun, tail=self._tail(chat, segments.pieces)
-        )
+        own = self._own(chat, segments.pieces, tokens)
+        return Rendered(self._begun(tokens), segments.inside, begun=segments.begun, own=own)
 
     def render_images(
         self, prompt: ImagePrompt, limit: ContextLimit = _UNLIMITED, max_tokens: int | None = None
@@ -120,8 +120,8 @@ class ChatTemplate:
                 tokens += self._cut(piece.text, parse_special=piece.parse_special)
         begun = self._begun(tokens)
         before = len(begun) - len(tokens)
-        tail = self._tail(prompt.chat, segments.pieces)
-        return Rendered(begun, segments.inside, [before + start for start in starts], segments.begun, tail)
+        own = self._own(prompt.chat, segments.pieces, begun)
+        return Rendered(begun, segments.inside, [before + start for start in starts], segments.begun, own)
 
     def _segments(self, chat: Chat, most_bytes: int, *, typed: bool) -> Segments:
         """Return the rendered pieces, without pieces if they have more bytes."""
@@ -134,12 +134,26 @@ class ChatTemplate:
     def _cut(self, text: str, *, parse_special: bool) -> list[int]:
         return self._vocabulary.tokenize(text, add_special=False, parse_special=parse_special)
 
-    def _tail(self, chat: Chat, segments: list[tuple[str, bool]]) -> int:
-        """Return the number of tokens at the end that later prompts of the chat do not have, at least 1."""
-        text, own = segments[-1] if segments else ("", False)
+    def _own(self, chat: Chat, pieces: list[tuple[str, bool]], tokens: list[int]) -> tuple[int, ...]:
+        """Return how many of the last tokens later prompts of the chat do not have, at least 1.
+
+        Behind it, in the first turn of a chat, is how many other chats with the same system message and tools do not
+        have: the tokens from the user's text on, if they are the same without what comes before them.
+        """
+        text, templates = pieces[-1] if pieces else ("", False)
         asking = "" if chat.continue_last else self._asking
-        _, found, rest = text.rpartition(asking) if own and asking else ("", "", "")
-        return max(1, len(self._cut((found + rest)[self._kept :], parse_special=True)))
+        _, found, rest = text.rpartition(asking) if templates and asking else ("", "", "")
+        tail = max(1, len(self._cut((found + rest)[self._kept :], parse_special=True)))
+        said = [message for message in chat.messages if message.role not in SYSTEM_ROLES]
+        if len(said) != 1 or not (first := said[0].text.strip()):
+            return (tail,)
+        for number, (piece, parse) in reversed(list(enumerate(pieces))):
+            end = len(piece) - len(found + rest) if number == len(pieces) - 1 else len(piece)
+            if (place := piece.rfind(first, 0, end)) >= 0:
+                after = [(piece[place:], parse), *pieces[number + 1 :]]
+                last = [token for text, special in after for token in self._cut(text, parse_special=special)]
+                return (tail, len(last)) if tokens[-len(last) :] == last else (tail,)
+        return (tail,)
 
     def _begun(self, tokens: list[int]) -> list[int]:
         """Return the tokens with the model's begin token, if every text has to begin with it."""

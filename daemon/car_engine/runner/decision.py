@@ -49,9 +49,9 @@ class RunningDecision:
         return self._tails[self._read].labels
 
     @property
-    def tail(self) -> int:
-        """The tokens of the prompt after the prefix."""
-        return self.prompt_tokens - self.prefix_tokens
+    def own(self) -> tuple[int, ...]:
+        """The number of the prompt's tokens after the prefix, which other decisions do not have."""
+        return (self.prompt_tokens - self.prefix_tokens,)
 
     @property
     def next_tail(self) -> list[int] | None:

@@ -110,7 +110,7 @@ class Generation:
         self._ends = tokens.ends
         self._pieces = tokens.showing(reading.markers)
         self.prompt_tokens = prompt_tokens
-        self.tail = run.prepared.tail
+        self.own = run.prepared.own
         self.parts = run.prepared.parts
         self._parted: Parted | None = None
         self.images = run.prepared.images

@@ -37,7 +37,7 @@ class RunningSequences:
     def take(self, running: Running, prompt: list[int], namespace: str | None, adapters: AdapterSet) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none."""
         grid = Grid(running.prompt_tokens) if running.reproducible else None
-        sequence = self._cache.start(prompt, namespace, adapters, grid, running.tail, running.parts)
+        sequence = self._cache.start(prompt, namespace, adapters, grid, running.own, running.parts)
         if sequence is not None:
             self.requests[sequence.number] = running
             self.sequences[running.key] = sequence

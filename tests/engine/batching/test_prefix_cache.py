@@ -260,9 +260,20 @@ def test_a_chat_goes_on_before_the_last_tokens_that_its_next_turn_lacks(memory: 
     engine = engine_of(memory=memory)
     asking = [20, 21, 22]
     prompt = [*question(1), *asking]
-    engine.turn(run_command(1, prompt, 5, namespace="me", tail=len(asking)))
+    engine.turn(run_command(1, prompt, 5, namespace="me", own=(len(asking),)))
     engine.finish()
     assert ask(engine, 2, [*question(1), 9, 9, 9]) == len(question(1))
+
+
+@ON_ALL
+def test_another_chat_goes_on_behind_the_beginning_that_both_have_though_the_first_was_read_to_its_end(
+    memory: Memory,
+) -> None:
+    engine = engine_of(memory=memory)
+    first, second = question(1), question(2)
+    engine.turn(run_command(1, first, 5, namespace="me", own=(1, len(first) - len(SYSTEM))))
+    engine.finish()
+    assert ask(engine, 2, second) == len(SYSTEM)
 
 
 @ON_ALL

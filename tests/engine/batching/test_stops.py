@@ -20,12 +20,31 @@ def moves(state_tokens: float) -> MoveCosts:
     return MoveCosts(SLOW, 65_536, 1000, lambda: 0.0, 1000 * min(state_tokens, 1000), state_tokens)
 
 
+def prompt(length: int) -> Prefix:
+    return Prefix(np.arange(length, dtype=np.int32), "a")
+
+
 @given(st.integers(1, 4000), st.integers(0, 2000))
 def test_an_edit_is_read_again_from_at_most_256_tokens_or_the_memory_of_a_state(length: int, state: int) -> None:
-    places = [0, *stops(Prefix(np.arange(length, dtype=np.int32), "a"), 0, (), 1, moves(state)), length]
+    places = [0, *stops(prompt(length), 0, (), (1,), moves(state)), length]
     gaps = [after - before for before, after in pairwise(places)]
     # Places that are closer than is worth a state are one place.
     assert max(gaps) <= max(256, state) + 16
+
+
+def test_the_beginning_that_other_chats_have_is_a_stop_whatever_is_known_of_them() -> None:
+    assert stops(prompt(435), 0, (), (5, 35), moves(inf)) == [400, 430]
+
+
+def test_of_places_that_are_nearly_one_the_first_is_the_stop_because_it_serves_all() -> None:
+    assert stops(prompt(600), 0, {399, 400, 407, 420}, (5, 200), moves(inf)) == [399, 420, 595]
+
+
+def test_the_states_of_a_prompt_take_a_hundredth_of_the_time_to_read_it_and_those_of_most_worth_are_kept() -> None:
+    costs = moves(inf)
+    costs.checkpoint = 0.01 * costs.compute(0, 1000) / 2
+    assert stops(prompt(1000), 0, {100, 300, 500}, (5,), costs) == [300, 500]
+    assert stops(prompt(1000), 0, {100}, (5, 20), costs) == [100, 980]
 
 
 def test_a_window_counts_as_its_tokens_in_all_layers() -> None:

@@ -268,7 +268,7 @@ def run_command(key: int, prompt: list[int]) -> Run:
     # Random answers of few different tokens have guesses, right and wrong.
     few = {"21": 30.0, "22": 30.0, "23": 30.0}
     options = GenerationOptions(temperature=1.0, ignore_eos=True, seed=1, return_tokens=True, logit_bias=few)
-    return Run(Prepared(key, array("i", prompt).tobytes(), 10, tail=3), options, "me")
+    return Run(Prepared(key, array("i", prompt).tobytes(), 10, own=(3,)), options, "me")
 
 
 class Histories:

@@ -1,6 +1,7 @@
 """Chats into tokens: control tokens are the template's own, never the client's."""
 
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -308,4 +309,39 @@ def test_the_last_tokens_that_the_next_turn_does_not_have_are_counted(
 ) -> None:
     vocabulary = FakeVocabulary(["<m>", "<t>"])
     said = [*user("hi"), Message("assistant", "so")] if "continue_last" in members else user("<m>A:")
-    assert opened(source, vocabulary).render(chat(*said, **members)).tail == tail
+    assert opened(source, vocabulary).render(chat(*said, **members)).own[0] == tail
+
+
+SYSTEM_TEXT = Message("system", "hi, you")
+
+
+@pytest.mark.parametrize(
+    ("said", "own"),
+    [
+        ([SYSTEM_TEXT, *user("hi")], (2, 5)),  # its text, and what asks for the answer
+        ([SYSTEM_TEXT, Message("developer", "Be brief"), *user(" hi ")], (2, 6)),
+        (user("<m>A:"), (2, 8)),  # a text that names control tokens
+        (user("A"), (2, 4)),  # a letter that asks for the answer, too
+        (user(" "), (2,)),
+        ([*user("hi"), Message("assistant", "so"), *user("then")], (2,)),  # its beginning is that of its first turn
+        ([SYSTEM_TEXT], (2,)),
+    ],
+)
+def test_the_tokens_that_other_chats_with_the_same_beginning_lack_are_counted_in_the_first_turn(
+    said: list[Message], own: tuple[int, ...]
+) -> None:
+    vocabulary = FakeVocabulary(["<m>", "<t>"])
+    assert opened(ASKING, vocabulary).render(chat(*said)).own == own
+
+
+def test_a_beginning_that_is_cut_otherwise_before_other_texts_is_no_place_to_go_on_from() -> None:
+    class Merging(FakeVocabulary):
+        def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+            tokens = super().tokenize(text, add_special=add_special, parse_special=parse_special)
+            pairs = pairwise([0, *tokens])
+            return [token for before, token in pairs if (before, token) != (ord(":"), ord("i"))]
+
+    source = "<m>user:{{ messages[0].content }}{% if add_generation_prompt %}<m>A:{% endif %}"
+    template = opened(source, Merging(["<m>"]))
+    assert template.render(chat(*user("it"))).own == (1,)
+    assert template.render(chat(*user("so"))).own == (1, 5)

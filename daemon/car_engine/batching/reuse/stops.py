@@ -12,22 +12,30 @@ _PART = 0.01
 _EDIT_TOKENS = 256
 
 
-def stops(prompt: Prefix, start: int, partings: Iterable[int], tail: int, costs: MoveCosts) -> list[int]:
+def stops(prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, ...], costs: MoveCosts) -> list[int]:
     """Return the stops of a prompt that is read from `start` on, in ascending order.
 
-    They are where it parts from other prompts, before its last `tail` tokens, and in between, in this order of worth.
+    They are where it parts from other prompts, before so many of its last tokens as `own` says, and in between, in this
+    order of worth.
     """
+    affordable = _PART * costs.compute(start, len(prompt))
     chosen = [start]
-    spacing = int(max(_EDIT_TOKENS, min(costs.state_tokens, len(prompt))))
-    for stop in _worthy(prompt, partings, tail, range(start + spacing, len(prompt), spacing)):
-        before = max((each for each in chosen if each <= stop), default=stop)
+    for stop in _worthy(prompt, start, partings, own, costs.state_tokens):
         apart = min(abs(each - stop) for each in chosen)
-        affordable = costs.checkpoint <= _PART * costs.compute(before, stop)
-        if start < stop < len(prompt) and apart >= WORTH_TOKENS and affordable:
+        if start < stop < len(prompt) and apart >= WORTH_TOKENS and len(chosen) * costs.checkpoint <= affordable:
             chosen.append(stop)
     return sorted(chosen[1:])
 
 
-def _worthy(prompt: Prefix, partings: Iterable[int], tail: int, spaced: Iterable[int]) -> Iterator[int]:
-    for stop in (*sorted(partings, reverse=True), len(prompt) - max(1, tail), *spaced):
+def _worthy(
+    prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, ...], state_tokens: float
+) -> Iterator[int]:
+    asked, *others = (len(prompt) - max(1, count) for count in own)
+    firsts = [start]
+    for place in sorted({*others, *partings}):
+        # Of places that are nearly one, the first serves all.
+        if place - firsts[-1] >= WORTH_TOKENS:
+            firsts.append(place)
+    spacing = int(max(_EDIT_TOKENS, min(state_tokens, len(prompt))))
+    for stop in (*reversed(firsts[1:]), asked, *range(start + spacing, len(prompt), spacing)):
         yield prompt.whole(stop)
