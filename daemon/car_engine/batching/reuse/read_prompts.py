@@ -93,7 +93,7 @@ class ReadPrompts:
         left = most if nearest.left is None else min(most, nearest.left)
         there = max(at_hand, used)
         found: list[tuple[Reason, int]] = [
-            ("evicted", left - there),
+            ("evicted", left - used if left - there >= WORTH_TOKENS else 0),
             ("no_mark", min(at_hand, most) - used + max(0, most - max(left, there))),
             (reason, min(len(known), len(prompt) - max(at, used))),
         ]
