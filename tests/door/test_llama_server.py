@@ -242,6 +242,34 @@ async def test_samplers_that_are_off_need_no_other_member(offline: OfflineDoor, 
     assert {"xtc", "dry", "mirostat", "lora"}.isdisjoint(sent)
 
 
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("xtc_threshold", 2),
+        ("dry_multiplier", -1),
+        ("dry_base", 0.5),
+        ("dry_allowed_length", -5),
+        ("dry_penalty_last_n", -7),
+        ("dry_sequence_breakers", [""]),
+        ("mirostat", 3),
+        ("mirostat_tau", -3),
+        ("mirostat_eta", 2),
+    ],
+)
+async def test_a_sampler_out_of_its_range_is_refused_by_the_name_that_was_sent(
+    offline: OfflineDoor, member: str, value: Any
+) -> None:
+    place = f"{member}[0]" if isinstance(value, list) else member
+    for path in ("/completion", "/v1/chat/completions"):
+        answer = await offline.post(path, {"prompt": "Hi", "messages": HI} | SAMPLERS | {member: value})
+        assert (answer.status, answer.json["error"]["param"]) == (400, place)
+        assert answer.json["error"]["message"].startswith(f"{place}: ")
+    if member.startswith("mirostat"):
+        body = {"model": "guide", "messages": HI, "options": SAMPLERS | {member: value}}
+        answer = await offline.post("/api/chat", body)
+        assert (answer.status, f"options.{member}: " in answer.json["error"]) == (400, True)
+
+
 @pytest.mark.parametrize(("member", "value"), [("dynatemp_range", 0.5), ("lora", [{"id": 0, "scale": 1.0}])])
 @pytest.mark.parametrize("path", ["/completion", "/v1/chat/completions", "/v1/completions", "/infill"])
 async def test_what_would_change_the_answer_and_is_not_there_is_refused_by_its_name(

@@ -10,7 +10,6 @@ from msgspec import Raw, Struct
 
 from car_client.door.keys import Key
 from car_http.dialects.bodies import Own, Part
-from car_http.dialects.samplers import SAMPLER_NAMES
 from car_http.dialects.vendor_tools import vendor_problem
 from car_http.guard import RequestHead
 from car_http.problems import UNKNOWN_MEMBER, Problem, bad
@@ -75,8 +74,10 @@ def converted(value: Any, kind: Any, place: str) -> Any:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         fault = _fault(str(error), kind)
-        param = f"{place}.{fault.param}" if fault.param else place
-        raise Problem(400, fault.code, f"{place}{'.' if fault.param else ': '}{fault.message}", param=param) from error
+        within = fault.param or ""
+        dot = "." if within and not within.startswith("[") else ""
+        message = f"{place}{dot}{fault.message}" if within else f"{place}: {fault.message}"
+        raise Problem(400, fault.code, message, param=f"{place}{dot}{within}") from error
 
 
 def _require_few_members(body: bytes) -> None:
@@ -212,7 +213,7 @@ def as_sent(request: Struct, names: Names, caller: Caller) -> dict[str, str]:
     Of the names of a param the first one counts that the request has; a dot leads into an object.
     """
     found: dict[str, str] = {}
-    for param, members in {**SAMPLER_NAMES, **names}.items():
+    for param, members in names.items():
         for name in members:
             if _has(request, name):
                 found[param] = name

@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import fields
 
-from car_protocol.sampling import Fraction
+from car_http.dialects.common import converted
+from car_protocol import sampling
+from car_protocol.sampling import Dry, Fraction, Xtc
 
 # The members of each object by the names of theirs; the first one turns the sampler on.
 _OBJECTS: Mapping[str, Mapping[str, str]] = {
@@ -16,11 +19,9 @@ _OBJECTS: Mapping[str, Mapping[str, str]] = {
 }
 # llama.cpp's defaults of members that the daemon requires.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {"xtc": {"threshold": 0.1}}
-# The names of the daemon's members, for errors.
-SAMPLER_NAMES = {
-    f"{name}.{member}": (sent, f"options.{sent}")
-    for name, members in _OBJECTS.items()
-    for member, sent in members.items()
+_KINDS: Mapping[str, Mapping[str, Any]] = {
+    name: {field.name: field.type for field in fields(kind)}
+    for name, kind in (("xtc", Xtc), ("dry", Dry), ("mirostat", sampling.Mirostat))
 }
 
 
@@ -44,12 +45,16 @@ class Samplers(Mirostat, kw_only=True):
     dry_sequence_breakers: list[str] | None = None
 
 
-def sampler_params(request: Mirostat) -> dict[str, Any]:
-    """Return the objects of the samplers that are on."""
+def sampler_params(request: Mirostat, place: str = "") -> dict[str, Any]:
+    """Return the objects of the samplers that are on; raises Problem with the member behind `place`."""
     params: dict[str, Any] = {}
     for name, members in _OBJECTS.items():
         values = {member: getattr(request, sent, None) for member, sent in members.items()}
         if values[next(iter(members))]:
-            sent = {member: value for member, value in values.items() if value is not None}
-            params[name] = {**_DEFAULTS.get(name, {}), **sent}
+            checked = {
+                member: converted(value, _KINDS[name][member], place + members[member])
+                for member, value in values.items()
+                if value is not None
+            }
+            params[name] = {**_DEFAULTS.get(name, {}), **checked}
     return params

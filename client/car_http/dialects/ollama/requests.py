@@ -254,7 +254,7 @@ def _sampling(options: Options) -> dict[str, Any]:
     seed = _whole(options.seed)
     return (
         same_named(options, _SAME)
-        | sampler_params(options)
+        | sampler_params(options, "options.")
         | top_k_params(_whole(options.top_k))
         | given(
             max_tokens=_longest(_whole(options.num_predict)),
