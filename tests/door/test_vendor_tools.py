@@ -43,6 +43,7 @@ def left_out(path: str, answer: Answer) -> Any:
     ("path", "more", "kinds"),
     [
         (CHAT, {"tools": [{"type": "web_search"}, FUNCTION]}, ["web_search"]),
+        (CHAT, {"tools": [{"type": "openrouter:web_search"}, FUNCTION]}, ["web_search"]),
         (CHAT, {"tools": [FUNCTION], "web_search_options": {}}, ["web_search_options"]),
         (
             RESPONSES,

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from car_http.problems import Problem, bad
 
 # Of OpenAI, Anthropic, xAI, Google, Moonshot and Mistral together. The vendors add dates and forms to them, and their
-# steps have the same names: `web_search_20250305`, `mcp_toolset`, `web_search_call`.
+# steps have the same names: `web_search_20250305`, `mcp_toolset`, `web_search_call`. Routers put their own name before
+# a colon: `openrouter:web_search`.
 KINDS = (
     "advisor",
     "apply_patch",
@@ -26,6 +27,7 @@ KINDS = (
     "google_maps",
     "google_search",
     "image_generation",
+    "live_search",
     "local_shell",
     "mcp",
     "memory",
@@ -39,7 +41,7 @@ KINDS = (
     "web_search",
     "x_search",
 )
-_VENDOR_TOOL = re.compile(f"({'|'.join(KINDS)})(?:_.*)?", re.DOTALL)
+_VENDOR_TOOL = re.compile(f"(?:[a-z]+:)?({'|'.join(KINDS)})(?:_.*)?", re.DOTALL)
 
 
 def vendor_tool(kind: str | None) -> str | None:
