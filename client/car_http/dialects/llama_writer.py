@@ -6,11 +6,9 @@ from typing import Any
 from car_client.results import Answer, Chunk, OneAnswer
 from car_http.dialects import sse
 from car_http.dialects.common import Caller, given
-from car_http.dialects.errors import encoded, openai_error
-from car_http.dialects.job import SSE
+from car_http.dialects.job import Writer
 from car_http.dialects.openai_chat import Sampled, sampled_params
 from car_http.dialects.openai_parts import answers_of, bounded, card_object, progress_object, timings_object
-from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress, TokenChoice
 
 _STOPS = {"stop": "eos", "length": "limit", "deadline": "limit"}
@@ -30,10 +28,8 @@ def written_params(request: Sampled, caller: Caller) -> dict[str, Any]:
     return params
 
 
-class LlamaWriter:
+class LlamaWriter(Writer):
     """The answer to one prompt; `fields` are the paths of the members that the last object has, of all without them."""
-
-    kind = SSE
 
     def __init__(
         self, request: Sampled, params: Mapping[str, Any], *, index: int = 0, fields: Sequence[str] = ()
@@ -44,14 +40,6 @@ class LlamaWriter:
         self._settings = {shown: params[name] for name, shown in _SETTINGS.items() if name in params}
         self._index = index
         self._fields = fields
-
-    def name_model(self, model: str) -> None:
-        """Set the model's name."""
-        self._model = model
-
-    def begin(self) -> bytes:
-        """Return nothing: an answer begins with its first piece."""
-        return b""
 
     def progress(self, progress: Progress) -> bytes:
         """Return a comment, and the tokens of the prompt if the request has `return_progress`."""
@@ -71,10 +59,6 @@ class LlamaWriter:
     def end(self, answer: Answer) -> bytes:
         """Return the last objects, without a text."""
         return b"".join(sse.data(each) for each in self.shapes(answer))
-
-    def fail(self, problem: Problem) -> bytes:
-        """Return the error as an event."""
-        return b"data: " + encoded(openai_error(problem)) + b"\n\n"
 
     def whole(self, answer: Answer) -> bytes:
         """Return the object, or a list of as many as the request has answers."""

@@ -7,8 +7,7 @@ from typing import Any
 from car_client.results import Answer, Chunk, OneAnswer, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.common import given
-from car_http.dialects.errors import encoded, openai_error
-from car_http.dialects.job import SSE
+from car_http.dialects.job import Writer
 from car_http.dialects.openai_parts import (
     answers_of,
     call_pieces,
@@ -20,16 +19,13 @@ from car_http.dialects.openai_parts import (
     timings_object,
     usage_object,
 )
-from car_http.problems import Problem
 from car_protocol.answer import Logprob, Progress
 
 _EMPTY = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None}
 
 
-class ChatWriter:
+class ChatWriter(Writer):
     """The answer as `chat.completion` or as `chat.completion.chunk`s."""
-
-    kind = SSE
 
     def __init__(
         self,
@@ -50,10 +46,6 @@ class ChatWriter:
         self._answers = answers
         self._left_out = left_out
         self._called: set[int] = set()  # answers with a call that was sent
-
-    def name_model(self, model: str) -> None:
-        """Set the model's name."""
-        self._model = model
 
     def begin(self) -> bytes:
         """Return the chunk with the role, for each answer."""
@@ -89,10 +81,6 @@ class ChatWriter:
         if self._usage:
             end += sse.data(self._object([], answer) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
-
-    def fail(self, problem: Problem) -> bytes:
-        """Return the error as an event."""
-        return b"data: " + encoded(openai_error(problem)) + b"\n\n"
 
     def whole(self, answer: Answer) -> bytes:
         """Return the `chat.completion`."""

@@ -10,8 +10,7 @@ from msgspec import Struct
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
 from car_http.dialects.common import Caller, Names, as_sent, given, own_params, packed, refuse
-from car_http.dialects.errors import encoded, openai_error
-from car_http.dialects.job import SSE, Job, Writer
+from car_http.dialects.job import Job, Writer
 from car_http.dialects.openai_chat import NAMES, Sampled, sampled_params
 from car_http.dialects.openai_parts import (
     answers_of,
@@ -23,7 +22,7 @@ from car_http.dialects.openai_parts import (
     usage_object,
     usage_of,
 )
-from car_http.problems import Problem, bad
+from car_http.problems import bad
 from car_protocol.answer import Progress
 
 W = TypeVar("W", bound=Writer)
@@ -124,10 +123,8 @@ def _are_several(prompt: str | list[Any] | None) -> TypeGuard[list[Any]]:
     return isinstance(prompt, list) and bool(prompt) and all(isinstance(each, str | list) for each in prompt)
 
 
-class CompletionWriter:
+class CompletionWriter(Writer):
     """The answer as `text_completion`s."""
-
-    kind = SSE
 
     def __init__(
         self, model: str, *, usage: bool = False, progress: bool = False, echoed: str = "", answers: int = 1
@@ -139,10 +136,6 @@ class CompletionWriter:
         self._progress = progress
         self._echoed = echoed
         self._characters = [len(echoed)] * answers  # of each answer so far, where log-probabilities need it
-
-    def name_model(self, model: str) -> None:
-        """Set the model's name."""
-        self._model = model
 
     def begin(self) -> bytes:
         """Return the prompt, if it is to be echoed."""
@@ -177,10 +170,6 @@ class CompletionWriter:
         if self._usage:
             end += sse.data(self._object([], answer) | {"usage": usage_object(answer.usage)})
         return end + b"data: [DONE]\n\n"
-
-    def fail(self, problem: Problem) -> bytes:
-        """Return the error as an event."""
-        return b"data: " + encoded(openai_error(problem)) + b"\n\n"
 
     def whole(self, answer: Answer) -> bytes:
         """Return the `text_completion`."""

@@ -9,10 +9,9 @@ from msgspec import Struct
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
 from car_http.dialects.common import Caller, as_sent, caller_params, given, own_params
-from car_http.dialects.errors import encoded, openai_error
-from car_http.dialects.job import SSE, Job
-from car_http.problems import Problem, bad
-from car_protocol.answer import Progress, Usage
+from car_http.dialects.job import Job, Writer
+from car_http.problems import bad
+from car_protocol.answer import Usage
 from car_protocol.meta import note
 from car_protocol.sampling import Temperature
 
@@ -60,25 +59,12 @@ def read(request: TranscriptionRequest, caller: Caller, files: Mapping[str, byte
     )
 
 
-class TranscriptionWriter:
+class TranscriptionWriter(Writer):
     """The answer as a transcription, whole or in events."""
-
-    kind = SSE
 
     def __init__(self, *, text: bool) -> None:
         self._as_text = text
         self._written: list[str] = []
-
-    def name_model(self, model: str) -> None:
-        """Do nothing: a transcription names no model."""
-
-    def begin(self) -> bytes:
-        """Return nothing."""
-        return b""
-
-    def progress(self, progress: Progress) -> bytes:
-        """Return a comment."""
-        return sse.comment(progress)
 
     def alive(self) -> bytes:
         """Return a piece without a text."""
@@ -93,10 +79,6 @@ class TranscriptionWriter:
         """Return the whole text again, with the usage, as OpenAI's servers do."""
         text = "".join(self._written).strip()
         return sse.data({"type": "transcript.text.done", "text": text, "usage": _usage(answer.usage)})
-
-    def fail(self, problem: Problem) -> bytes:
-        """Return the error as an event."""
-        return b"data: " + encoded(openai_error(problem)) + b"\n\n"
 
     def whole(self, answer: Answer) -> bytes:
         """Return the transcription, or its text alone."""

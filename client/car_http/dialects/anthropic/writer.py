@@ -7,7 +7,7 @@ from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
 from car_http.dialects.common import arguments_data
 from car_http.dialects.errors import anthropic_error
-from car_http.dialects.job import SSE
+from car_http.dialects.job import Writer
 from car_http.dialects.openai_parts import card_object, new_id
 from car_http.problems import Problem
 from car_protocol.answer import Progress, Usage
@@ -19,10 +19,8 @@ _PING = sse.event("ping", {"type": "ping"})
 Block = dict[str, Any]
 
 
-class MessagesWriter:
+class MessagesWriter(Writer):
     """One message; of its blocks at most one is open at a time."""
-
-    kind = SSE
 
     def __init__(self, model: str, left_out: Sequence[str] = ()) -> None:
         self._id = new_id("msg_")
@@ -33,14 +31,6 @@ class MessagesWriter:
         self._blocks = 0
         self._open: str | None = None  # the type of the last block while it grows
         self._called = False
-
-    def name_model(self, model: str) -> None:
-        """Set the model's name."""
-        self._model = model
-
-    def begin(self) -> bytes:
-        """Return nothing: the first event has the number of prompt tokens, which is not known yet."""
-        return b""
 
     def progress(self, progress: Progress) -> bytes:
         """Keep the numbers of prompt tokens; return a comment."""

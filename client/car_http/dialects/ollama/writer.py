@@ -9,7 +9,7 @@ import msgspec
 from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects.common import arguments_data
 from car_http.dialects.errors import encoded, ollama_error
-from car_http.dialects.job import NDJSON
+from car_http.dialects.job import NDJSON, Writer
 from car_http.dialects.openai_parts import call_pieces, card_object, token_logprobs
 from car_http.problems import Problem
 from car_protocol.answer import Progress, Timings
@@ -22,7 +22,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
-class OllamaWriter:
+class OllamaWriter(Writer):
     """One answer of a chat, or of a prompt."""
 
     kind = NDJSON
@@ -31,14 +31,6 @@ class OllamaWriter:
         self._model = model
         self._chats = chats
         self._left_out = left_out
-
-    def name_model(self, model: str) -> None:
-        """Set the model's name."""
-        self._model = model
-
-    def begin(self) -> bytes:
-        """Return nothing."""
-        return b""
 
     def progress(self, progress: Progress) -> bytes:
         """Return nothing: the dialect has no line for it."""

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.job import SSE
+from car_http.dialects.job import Writer
 from car_http.dialects.openai_parts import call_pieces, card_object, new_id, token_logprobs
 from car_http.dialects.responses.tools import Origin, custom_input
 from car_http.problems import Problem
-from car_protocol.answer import Logprob, Progress, Usage
+from car_protocol.answer import Logprob, Usage
 
 Item = dict[str, Any]
 
@@ -26,10 +26,8 @@ class Facts(Struct, frozen=True):
     left_out: Sequence[str] = ()
 
 
-class ResponsesWriter:
+class ResponsesWriter(Writer):
     """One response; of its items at most one is open at a time."""
-
-    kind = SSE
 
     def __init__(self, facts: Facts) -> None:
         self._id = new_id("resp_")
@@ -44,18 +42,10 @@ class ResponsesWriter:
         self._pieces: list[str] = []  # its text so far
         self._logprobs: list[dict[str, Any]] = []
 
-    def name_model(self, model: str) -> None:
-        """Set the model's name."""
-        self._model = model
-
     def begin(self) -> bytes:
         """Return the events that precede all items."""
         shape = self._response("in_progress")
         return self._event("response.created", response=shape) + self._event("response.in_progress", response=shape)
-
-    def progress(self, progress: Progress) -> bytes:
-        """Return a comment."""
-        return sse.comment(progress)
 
     def alive(self) -> bytes:
         """Return the event of a response that goes on."""
