@@ -1,12 +1,7 @@
 """Requests paused because their client does not read: they give up their leases, and resume later."""
 
-import pytest
-from hypothesis import settings
-from hypothesis.stateful import invariant, rule
-
 from car_daemon.scheduler.request import State
 from tests.daemon.scheduler.fakes import FakeEngine, World
-from tests.daemon.scheduler.test_interleavings import CHOICES, Interleavings, pick
 
 
 def world_of(sequences: int = 1) -> tuple[World, FakeEngine]:
@@ -126,41 +121,3 @@ def test_a_request_that_was_not_started_is_not_paused() -> None:
     world.pause(2)
     world.end(engine, 1)
     assert engine.running == {2}
-
-
-class PausedInterleavings(Interleavings):
-    """The walks of all other events, with readers that stop and go on."""
-
-    @rule(choice=CHOICES)
-    def pause(self, choice: int) -> None:
-        key = pick(list(self.world.scheduler.requests), choice)
-        if key is not None:
-            self.world.pause(key)
-
-    @rule(choice=CHOICES)
-    def unpause(self, choice: int) -> None:
-        key = pick([r.key for r in self.world.scheduler.requests.values() if r.parking.paused], choice)
-        if key is not None:
-            self.world.unpause(key)
-
-    @invariant()
-    def nothing_that_is_paused_waits_for_a_lease(self) -> None:
-        assert not any(request.parking.paused for request in self.world.scheduler.waiting.requests.values())
-
-    def teardown(self) -> None:
-        """Readers that come back have everything end."""
-        if hasattr(self, "world"):
-            for key in list(self.world.scheduler.requests):
-                self.world.unpause(key)
-        super().teardown()
-
-
-class MorePausedInterleavings(PausedInterleavings):
-    """The same, more often."""
-
-
-WALKS = settings(derandomize=True, max_examples=40, stateful_step_count=40)
-PausedInterleavings.TestCase.settings = WALKS
-MorePausedInterleavings.TestCase.settings = settings(WALKS, max_examples=150)
-TestPausedInterleavings = PausedInterleavings.TestCase
-TestMorePausedInterleavings = pytest.mark.slow(MorePausedInterleavings.TestCase)

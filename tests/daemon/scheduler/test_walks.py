@@ -27,6 +27,8 @@ def walk(seed: int, events: int, hosts: tuple[str | None, ...] = (None,)) -> Non
         (5, lambda: machine.ended(random.randrange(100), random.randrange(10))),
         (5, lambda: machine.set_aside(random.randrange(100))),
         (3, lambda: machine.cancel(random.randrange(100))),
+        (1, lambda: machine.pause(random.randrange(100))),
+        (2, lambda: machine.unpause(random.randrange(100))),
         (1, lambda: machine.disconnect(random.randrange(3))),
         (2, lambda: machine.a_request_that_is_cancelled_leaves_no_trace(random.choice(MODELS), random.randrange(4))),
         (1, lambda: machine.engine_lost(random.randrange(100), True)),
@@ -72,6 +74,7 @@ def check(machine: Interleavings) -> None:
     machine.nothing_waits_while_a_lease_is_free_for_it()
     machine.everything_runs_where_it_may()
     machine.nothing_is_forgotten_before_the_queue()
+    machine.nothing_that_is_paused_waits_for_a_lease()
     machine.the_queue_is_bounded()
     machine.the_accounts_count_what_waits_and_runs()
     machine.a_lease_is_counted_once_below_every_level()
