@@ -37,14 +37,16 @@ def test_the_beginning_that_other_chats_have_is_a_stop_whatever_is_known_of_them
 
 
 def test_of_places_that_are_nearly_one_the_first_is_the_stop_because_it_serves_all() -> None:
-    assert stops(prompt(600), 0, {399, 400, 407, 420}, (5, 200), moves(inf)) == [399, 420, 595]
+    assert stops(prompt(600), 0, {399, 400, 407, 420}, (5,), moves(inf)) == [399, 420, 595]
+    assert stops(prompt(600), 0, {400, 407, 420}, (5, 201), moves(inf)) == [399, 420, 595]
+    assert stops(prompt(600), 0, {590}, (5,), moves(inf)) == [590]
 
 
 def test_the_states_of_a_prompt_take_a_hundredth_of_the_time_to_read_it_and_those_of_most_worth_are_kept() -> None:
     costs = moves(inf)
     costs.checkpoint = 0.01 * costs.compute(0, 1000) / 2
-    assert stops(prompt(1000), 0, {100, 300, 500}, (5,), costs) == [300, 500]
-    assert stops(prompt(1000), 0, {100}, (5, 20), costs) == [100, 980]
+    assert stops(prompt(1000), 0, {100, 300, 500}, (5,), costs) == [500, 995]
+    assert stops(prompt(1000), 0, {100}, (5, 400), costs) == [600, 995]
 
 
 def test_a_window_counts_as_its_tokens_in_all_layers() -> None:

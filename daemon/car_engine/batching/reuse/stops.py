@@ -15,8 +15,8 @@ _EDIT_TOKENS = 256
 def stops(prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, ...], costs: MoveCosts) -> list[int]:
     """Return the stops of a prompt that is read from `start` on, in ascending order.
 
-    They are where it parts from other prompts, before so many of its last tokens as `own` says, and in between, in this
-    order of worth.
+    They are before so many of its last tokens as `own` says, where it parts from other prompts, and in between, in this
+    order of worth: there will be another turn, or another chat, whereas the prompts that are known may be past.
     """
     affordable = _PART * costs.compute(start, len(prompt))
     chosen = [start]
@@ -30,12 +30,14 @@ def stops(prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, .
 def _worthy(
     prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, ...], state_tokens: float
 ) -> Iterator[int]:
-    asked, *others = (len(prompt) - max(1, count) for count in own)
-    firsts = [start]
-    for place in sorted({*others, *partings}):
+    asked, *beginnings = (len(prompt) - max(1, count) for count in own)
+    ranks = {**dict.fromkeys(partings, 2), asked: 1, **dict.fromkeys(beginnings, 0)}
+    firsts = {start: 0}
+    for place in sorted(ranks):
         # Of places that are nearly one, the first serves all.
-        if place - firsts[-1] >= WORTH_TOKENS:
-            firsts.append(place)
+        first = place if place - max(firsts) >= WORTH_TOKENS else max(firsts)
+        firsts[first] = min(firsts.get(first, 2), ranks[place])
     spacing = int(max(_EDIT_TOKENS, min(state_tokens, len(prompt))))
-    for stop in (*reversed(firsts[1:]), asked, *range(start + spacing, len(prompt), spacing)):
+    ranked = sorted(firsts, key=lambda place: (firsts[place], -place))
+    for stop in (*ranked, *range(start + spacing, len(prompt), spacing)):
         yield prompt.whole(stop)
