@@ -76,8 +76,8 @@ class PrefixCache:
         With `parts`, digests of its tools and messages, it is remembered, to say where later prompts part from it.
 
         Others may go on before so many of its last tokens as `own` says: later prompts of the chat, then other chats.
-        Windows that are restored lie elsewhere than computed ones, which changes results, so a reproducible request
-        reuses none.
+        A restored window has other places in memory than a computed window. That changes results, so a reproducible
+        request reuses no cells of a model with windows.
         """
         idle = self._table.idle
         if not idle:

@@ -138,7 +138,7 @@ class ChatTemplate:
         """Return how many of the last tokens later prompts of the chat do not have, at least 1.
 
         Behind it, in the first turn of a chat, is how many other chats with the same system message and tools do not
-        have: the tokens from the user's text on, if they are the same without what comes before them.
+        have: the tokens from the user's text on, unless they depend on the text before it.
         """
         text, templates = pieces[-1] if pieces else ("", False)
         asking = "" if chat.continue_last else self._asking

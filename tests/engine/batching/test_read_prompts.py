@@ -110,7 +110,7 @@ def test_cells_that_left_are_a_reason_and_those_without_a_mark() -> None:
     again = FIRST + parts("answer")
     assert world.read(HEAD + REST + [1] * 9, again).parting == Parting("evicted", 140, 140)
     assert world.read(HEAD + REST + [2] * 9, again, at_hand=140, used=60).parting == Parting("no_mark", 140, 80)
-    # The cells that left would have saved what a model cannot take from those of another chat, too.
+    # With the evicted cells the prompt would have gone on after 140 tokens, so the 80 without a mark count as evicted.
     assert world.read(HEAD + REST + [3] * 9, again, at_hand=100, used=20).parting == Parting("evicted", 140, 120)
 
 

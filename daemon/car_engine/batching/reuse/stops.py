@@ -16,7 +16,7 @@ def stops(prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, .
     """Return the stops of a prompt that is read from `start` on, in ascending order.
 
     They are before so many of its last tokens as `own` says, where it parts from other prompts, and in between, in this
-    order of worth: there will be another turn, or another chat, whereas the prompts that are known may be past.
+    order of worth: another turn or another chat will come, but a known prompt may never come again.
     """
     affordable = _PART * costs.compute(start, len(prompt))
     chosen = [start]
@@ -32,11 +32,13 @@ def _worthy(
 ) -> Iterator[int]:
     asked, *beginnings = (len(prompt) - max(1, count) for count in own)
     ranks = {**dict.fromkeys(partings, 2), asked: 1, **dict.fromkeys(beginnings, 0)}
-    firsts = {start: 0}
+    firsts: dict[int, int] = {}
+    first = start
     for place in sorted(ranks):
         # Of places that are nearly one, the first serves all.
-        first = place if place - max(firsts) >= WORTH_TOKENS else max(firsts)
-        firsts[first] = min(firsts.get(first, 2), ranks[place])
+        if place - first >= WORTH_TOKENS:
+            first = place
+        firsts[first] = min(firsts.get(first, ranks[place]), ranks[place])
     spacing = int(max(_EDIT_TOKENS, min(state_tokens, len(prompt))))
     ranked = sorted(firsts, key=lambda place: (firsts[place], -place))
     for stop in (*ranked, *range(start + spacing, len(prompt), spacing)):
