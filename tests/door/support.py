@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -29,6 +28,7 @@ from car_http.page_view import PageViews
 from car_http.shelf import Shelf
 from car_protocol.hub import models_folder
 from tests.pace import HANG_S
+from tests.ports import free_port
 
 BIN = Path(sys.executable).parent
 PATIENCE_S = HANG_S
@@ -97,13 +97,6 @@ def door_before(folder: Path, daemon: Path, *flags: str, under: Sequence[str] = 
     finally:
         if door.process.returncode is None:
             door.stop()
-
-
-def free_port() -> int:
-    """Return a loopback port that no program listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Answer:

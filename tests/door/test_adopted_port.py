@@ -17,9 +17,10 @@ from car_client.door.humans import humans
 from car_http.command import run
 from car_http.guard import Rules
 from tests.client.fake_daemon import FakeDaemon
-from tests.door.support import BIN, OfflineDoor, free_port
+from tests.door.support import BIN, OfflineDoor
 from tests.e2e.support import conversation
 from tests.pace import HANG_S
+from tests.ports import free_port
 
 BODY = json.dumps({"model": "guide", "messages": conversation("Hi"), "stream": False}).encode()
 ADOPTED = Rules(no_key=True, adopted=True)

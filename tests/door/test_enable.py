@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.client.carctl.command import carctl
-from tests.door.support import BIN, free_port
+from tests.door.support import BIN
 from tests.e2e.support import Daemon
 from tests.pace import HANG_S
+from tests.ports import free_port
 
 CURL_DISTRUSTS = 60
 

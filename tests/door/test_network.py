@@ -38,8 +38,9 @@ from car_http.problems import Problem
 from car_http.protocol import DoorProtocol, DoorState, Visit
 from car_http.server import bound
 from tests.client.fake_daemon import FakeDaemon
-from tests.door.support import DoorProcess, door_before, free_port
+from tests.door.support import DoorProcess, door_before
 from tests.pace import HANG_S
+from tests.ports import free_port
 
 making = pytest.importorskip("car_client.carctl.http.self_signed", reason="certificates need the package cryptography")
 from cryptography import x509  # noqa: E402 - after that

@@ -22,9 +22,9 @@ from car_client.client import Client
 from car_client.door.humans import humans
 from tests.client.carctl.adopt.stand_in import LINES
 from tests.client.carctl.adopt.store import OllamaStore, digest_of
-from tests.door.support import free_port
 from tests.e2e.support import BIN, environment_of
 from tests.pace import HANG_S
+from tests.ports import free_port
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the process at the port is found in /proc"),

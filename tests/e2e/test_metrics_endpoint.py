@@ -12,6 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.support import BIN, PATIENCE_S, Daemon, endless, running
+from tests.ports import free_port
 
 
 class UnixConnection(HTTPConnection):
@@ -43,12 +44,6 @@ def served(daemon: Daemon) -> None:
 def samples(text: str) -> dict[str, float]:
     families = text_string_to_metric_families(text)
     return {f"{each.name}{sorted(each.labels.items())}": each.value for family in families for each in family.samples}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def answer_to(port: int, host: str) -> int:

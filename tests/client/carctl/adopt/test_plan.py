@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from car_client.carctl.adopt.candidates import Candidate
 from car_client.carctl.adopt.listening import Listening, listening, owed, owed_of, unit_of
 from car_client.carctl.adopt.plan import CannotAdopt, Snapshot, Way, decide
-from tests.door.support import free_port
+from tests.ports import free_port
 
 A = Candidate("a:latest", {"path": "/a"}, ("a",))
 COMMAND = ("/usr/bin/ollama", "serve")
