@@ -19,8 +19,8 @@ from car_protocol.sockets import SYSTEM_SOCKET
 class Command(NamedTuple):
     """A command: its line of help, and a module that is imported on use, with the names of its functions.
 
-    `timeout_s` bounds the waiting for each answer; None for commands that wait for a model. Of them, commands that need
-    the daemon ask it for its capacity first, which may take `hello_s`.
+    `timeout_s` bounds the waiting for each answer; None for commands that wait for a model. Such a command, if it
+    needs the daemon, asks it for its capacity first, which may take `hello_s`.
     """
 
     summary: str

@@ -124,7 +124,7 @@ def remove_key(path: Path, name: str) -> bool:
 class KnownKeys:
     """Keys by the hash of their secret and by name, so that a request's key is found among any number at once.
 
-    The time of a look tells of the hash at most, of which nothing leads back to the secret.
+    The time of a look tells of the hash at most, and a hash does not lead back to the secret.
     """
 
     def __init__(self, keys: Iterable[Key]) -> None:
@@ -144,7 +144,7 @@ class KnownKeys:
 
 
 class KeyRing:
-    """The keys of a file and of the people in card.toml, read again after each change of them.
+    """The keys of a file and of the people in card.toml, read again after each change of either file.
 
     A file of keys that cannot be used admits no key. While card.toml has a mistake, the people stay as they were.
     """

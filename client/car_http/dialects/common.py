@@ -134,7 +134,7 @@ def same_named(request: Struct, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def top_k_params(top_k: int | None) -> dict[str, Any]:
-    """Return how many of the likeliest tokens count; 0 means all of them here, and -1 too on other servers."""
+    """Return how many of the likeliest tokens count; 0 means all here, and -1 too on other servers."""
     return given(top_k=None if top_k is None else max(top_k, 0))
 
 

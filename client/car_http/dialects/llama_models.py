@@ -37,7 +37,7 @@ def props_object(details: ModelDetails) -> dict[str, Any]:
 
 
 def slots(capacity: Capacity) -> list[dict[str, Any]]:
-    """Return the sequences of one model; the first of them stand for all that are leased."""
+    """Return the sequences of one model; the first sequences stand for all that are leased."""
     return [
         {
             "id": place,

@@ -248,7 +248,7 @@ def response_params(form: Form | None, param: str) -> dict[str, Any]:
 
 
 def _biases(biases: dict[str, float] | list[list[Any]] | None) -> dict[str, float] | None:
-    """Return what is added to logits by token id, of which `false` forbids a token; raises Problem."""
+    """Return what is added to logits by token id; `false` forbids a token; raises Problem."""
     if not isinstance(biases, list):
         return biases
     for place, each in enumerate(biases):

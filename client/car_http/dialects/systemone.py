@@ -263,7 +263,7 @@ def _refuse_images(request: SystemOneRequest) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a JSON value; the names of its members are no part of them."""
+    """Yield the texts of a JSON value; the names of its members do not count."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):

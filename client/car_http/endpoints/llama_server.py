@@ -148,7 +148,7 @@ async def lm_studio_model(door: DoorContext, exchange: Exchange, nothing: None) 
 
 
 async def adapters(door: DoorContext, exchange: Exchange, nothing: None) -> None:
-    """Answer `GET /lora-adapters`: a request has those that it names."""
+    """Answer `GET /lora-adapters`: a request has the adapters that it names."""
     model = await door.model(exchange.query("model"))
     shown = [{"id": place, "path": name, "scale": 0.0} for place, name in enumerate(model.adapters)]
     await exchange.respond(msgspec.json.encode(shown))

@@ -50,7 +50,7 @@ async def events(door: DoorContext, exchange: Exchange, nothing: None) -> None:
 
 
 async def usage(door: DoorContext, exchange: Exchange, nothing: None) -> None:
-    """Answer `GET /card/usage` with the ledger's rows: a person's own, for the user's own key those of all."""
+    """Answer `GET /card/usage` with rows of the ledger: a person's own; for the user's own key, everybody's."""
     key = exchange.key
     if key is not None and key.person is None and key.name != DEFAULT_NAME:
         # To the daemon its requests are the door's user's, whose rows have those of other keys.

@@ -63,7 +63,7 @@ def read_config_file(path: Path) -> ConfigTables:
 
 
 def _check_people(people: dict[str, PersonTable], path: Path) -> None:
-    """Raise ConfigError if two people have one key: requests would be of one of them alone."""
+    """Raise ConfigError if two people have one key: all requests with it would be one person's."""
     owners: dict[str, str] = {}
     for name, table in people.items():
         if table.key and (other := owners.setdefault(table.key, name)) != name:

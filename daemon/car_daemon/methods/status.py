@@ -39,7 +39,7 @@ class StatusMethods:
         return self._view.status(connection.identity)
 
     def metrics(self, connection: Connection, _call: RpcCall, _params: NoParams) -> Text:
-        """Return the metrics in Prometheus' text format, for administrators with those of usage, which name apps."""
+        """Return the metrics in Prometheus' text format; administrators also get usage, which names apps."""
         return Text(self._metrics.text(usage=connection.identity.number in self._admins()))
 
     def discover(self, _connection: Connection, _call: RpcCall, _params: NoParams) -> dict[str, Any]:

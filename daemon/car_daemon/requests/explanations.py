@@ -42,7 +42,7 @@ class _Known(Struct, frozen=True):
     places: "array[int]"
 
     def common(self, places: "array[int]", tokens: bytes) -> int:
-        """Return how many of its first tokens another prompt has too: up to a place, or all of them."""
+        """Return how many of its first tokens another prompt has too: up to a place, or all."""
         alike = next((n for n, (one, other) in enumerate(zip(self.places, places, strict=False)) if one != other), None)
         if alike is None:
             alike = min(len(self.places), len(places))
@@ -94,7 +94,7 @@ class Explanations:
         return structs.replace(usage, parted=parted)
 
     def of(self, identity: Identity, request: Id | None) -> list[ReadPrompt]:
-        """Return the last prompts of a caller, or those of one request."""
+        """Return the last prompts of a caller, or the prompts of one request."""
         now = self._clock()
         return [
             structs.replace(each.prompt, age_s=round(now - each.time, 3))
@@ -123,7 +123,7 @@ class Explanations:
 
 
 def _places(answered: Answered) -> "array[int]":
-    """Return a number for whose cells a prompt has, then for its tokens up to each place, the last one for all of them.
+    """Return a number for whose cells a prompt has, then for its tokens up to each place, the last for its whole text.
 
     Another process has other numbers for the same tokens.
     """

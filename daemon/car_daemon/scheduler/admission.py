@@ -1,4 +1,4 @@
-"""Admission: new requests and those of dead engines are queued, held back, prepared, or refused."""
+"""Admission: new requests, and requests of dead engines, are queued, held back, prepared, or refused."""
 
 from typing import Any
 

@@ -149,9 +149,9 @@ class Gate:
         return engine.offer.model
 
     def opened(self, number: int) -> Iterator[tuple[str, Collection[int]]]:
-        """Yield the models of which requests may find a sequence once an engine's lease ended, with their engines.
+        """Yield each model whose requests may find a sequence once an engine's lease ended, with its engines.
 
-        Under memory pressure these are all of the model's engines on the machine, because it kept each of them shut.
+        Under memory pressure these are all the model's engines on the machine, because it kept each engine shut.
         """
         offer = self._engines[number].offer
         if offer.host is None and self.spread and self.machine_limit is not None:
@@ -164,7 +164,7 @@ class Gate:
             yield offer.model, replicas.beside(offer.host) if pressed else (number,)
 
     def suits(self, request: Request, number: int) -> bool:
-        """Return True if a request may run on an engine: a parked one only where its cells are."""
+        """Return True if a request may run on an engine: a parked one only on the engine with its cells."""
         if request.state is State.PARKED:
             return request.engine == number
         engine = self._engines.get(number)

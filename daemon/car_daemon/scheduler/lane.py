@@ -105,7 +105,7 @@ class Lane(AccountTree):
 
 
 def _first(account: Account, queue: LazyHeap[tuple[float, int], Hashable]) -> Account:
-    """Return the account below another one that is served next, of a queue of them by time.
+    """Return which account below another is served next, by a queue that ranks these accounts by time.
 
     Of the accounts less than a turn behind the least time it is the account whose turn is longest ago.
     """

@@ -42,17 +42,17 @@ class LazyHeap(Generic[R, M]):
             self._heap.clear()
 
     def first(self) -> M | None:
-        """Return the member of the least rank; None where there is none."""
+        """Return the member of the least rank; None if there is none."""
         entry = self._top()
         return None if entry is None else entry[1]
 
     def least(self) -> R | None:
-        """Return the least rank; None where there is no member."""
+        """Return the least rank; None if there is no member."""
         entry = self._top()
         return None if entry is None else entry[0]
 
     def pop(self) -> M | None:
-        """Remove and return the member of the least rank; None where there is none."""
+        """Remove and return the member of the least rank; None if there is none."""
         member = self.first()
         if member is not None:
             del self._ranks[member]

@@ -122,7 +122,7 @@ def _alike(ahead: Account, behind: Account, cost: float) -> bool:
 class WaitingRequests:
     """Prepared and parked requests: a lane for each model.
 
-    A free sequence goes to the class first, where `throughput` work that waited `age_after` seconds is of the kinds of
+    A free sequence goes to the class first, and `throughput` work that waited `age_after` seconds counts as
     latency_critical; in a class to the user, process, tenant and label that were served least. Of requests that this
     ranks alike, `cached` names the one that goes first.
     """

@@ -17,7 +17,7 @@ _S_PER_CELL = 2e-6 / 0.03
 
 
 class Parkings:
-    """The running requests by the age of their leases, and those that are parked for waiters or for slow clients.
+    """The running requests by the age of their leases, and the requests parked for waiters or for slow clients.
 
     A waiter that never had a lease takes one: of a lower class at once; else, at the first level (user, process, label)
     at which its account has no lease, of a sibling that is not behind it. A sibling with several leases gives way

@@ -75,7 +75,7 @@ class Places:
         return any((model, rank) in self.held for rank in _CLASSES)
 
     def first(self, by: By) -> Name | None:
-        """Return the member that is first by a rank, None where there is none."""
+        """Return the member that is first by a rank; None if there is none."""
         heap = self.rankings.get(by)
         if heap is None:
             heap = self.rankings[by] = LazyHeap()
@@ -164,7 +164,7 @@ class LabelPlaces(Places):
         return key
 
     def oldest(self, ranks: Iterable[int]) -> int | None:
-        """Return the oldest request with a place and of some classes; None where there is none."""
+        """Return the oldest request with a place and of some classes; None if there is none."""
         kinds = [kind for kind in self.places if kind[1] in ranks]
         return min((self.find(("oldest", kind)) for kind in kinds), default=None)
 
@@ -195,7 +195,7 @@ class Lacking(NamedTuple):
 
 
 class PlaceTree:
-    """Which request gives up its place, and which of those held back enters."""
+    """Which request gives up its place, and which request that is held back enters."""
 
     def __init__(self, charging: Charging) -> None:
         self._charging = charging
@@ -254,7 +254,7 @@ class PlaceTree:
         self._changed(chain, request)
 
     def lacking(self, request: Request) -> Lacking | None:
-        """Return the first level at which a request's account has no place for its model, None where it has one."""
+        """Return the first level at which a request's account has no place for its model; None if it has one."""
         parent = self._root
         for name in request.path:
             account = parent.children.get(name)
@@ -265,7 +265,7 @@ class PlaceTree:
         return None
 
     def giver(self, request: Request, lacking: Lacking, limit: int, least_rank: int) -> int | None:
-        """Return the place that a request takes at the level where its account has none; None where there is none.
+        """Return the place that a request takes at the level at which its account has none; None if none may be taken.
 
         It is of the sibling with most places for its weight, if that keeps at least as many as the account then has; a
         user also keeps its share of the `limit`. Otherwise the account's own model with most places gives one of two.
@@ -321,7 +321,7 @@ class PlaceTree:
         return self._root.find(BYTES)
 
     def oldest(self, request: Request, ranks: Collection[int]) -> int | None:
-        """Return the oldest place of a request's label and of some classes; None where there is none."""
+        """Return the oldest place of a request's label and of some classes; None if there is none."""
         each = self._root
         for name in request.path:
             child = each.children.get(name)
@@ -351,7 +351,7 @@ class PlaceTree:
         self._weights = sum(user.weight for user in users)
 
     def _chain(self, path: Path) -> tuple[list[Places], LabelPlaces]:
-        """Return the accounts of a path, new ones if there are none, and the last of them."""
+        """Return the accounts of a path, and its last account; an account that is missing is made."""
         account, chain = self._root, list[Places]()
         for level, name in enumerate(path, 1):
             child = account.children.get(name)

@@ -91,7 +91,7 @@ class Hosts:
 class EngineOffer(Struct, frozen=True):
     """An engine's declaration: sequences of one model, on one device, each of `context_tokens`.
 
-    `rates` are its tokens per second with 1, 2, ... running sequences, empty where they were not measured; a prompt
+    `rates` are its tokens per second with 1, 2, ... running sequences, empty if they were not measured; a prompt
     token takes as long as `prompt_share` answer tokens. `host` is another machine's name, None on this one.
     """
 
@@ -104,7 +104,7 @@ class EngineOffer(Struct, frozen=True):
     host: str | None = None
 
     def burden(self, leased: int) -> float:
-        """Return the seconds of a token with one more sequence; the part of its sequences where no rates are known."""
+        """Return the seconds of a token with one more sequence; without rates, the part of its sequences."""
         if not self.rates:
             return (leased + 1) / self.sequences
         return (leased + 1) / self.rates[min(leased, len(self.rates) - 1)]
@@ -230,7 +230,7 @@ class Groups:
 
 
 def _fits(request: Request, context_tokens: int, kinds: Iterable[_Kind]) -> bool:
-    """Return True if a request fits such sequences, or its model has no longer ones where it may run."""
+    """Return True if a request fits such sequences, or none of its model that it may use is longer."""
     if request.prompt.tokens + request.prompt.room <= context_tokens:
         return True
     device = request.spec.device
@@ -352,7 +352,7 @@ _MOST_HOLDERS = 8
 
 
 def blocks_of(tokens: bytes, namespace: str) -> tuple[int, ...]:
-    """Return a hash for each whole block of a prompt: equal where the block and all before it are equal."""
+    """Return a hash for each whole block of a prompt: equal if the block and all before it are equal."""
     blocks = []
     number = hash(namespace)
     for end in range(_BLOCK_BYTES, len(tokens) + 1, _BLOCK_BYTES):

@@ -205,7 +205,7 @@ class Request:
 
     @property
     def target(self) -> LaneTarget:
-        """The engines that may run it; a parked request resumes where its cells are."""
+        """The engines that may run it; a parked request resumes in the engine with its cells."""
         return LaneTarget(self.model, self.spec.device, self.engine if self.state is State.PARKED else None)
 
     @property
@@ -338,7 +338,7 @@ class RequestTable:
         return len(self._supersede.get(key, ()))
 
     def older(self, request: Request) -> list[Request]:
-        """Return the older requests of a request's `supersede` key; those for the same prompt are as old as it is."""
+        """Return the older requests of a request's `supersede` key; a request for the same prompt is as old as this."""
         if request.spec.supersede is None:
             return []
         same = self._supersede.get(request.spec.supersede, {})

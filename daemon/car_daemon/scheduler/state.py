@@ -85,7 +85,7 @@ class ServiceRate:
 
 
 class SharedState:
-    """Requests, leases, places, waiters, charges and parkings; the end of a request changes all of them."""
+    """Requests, leases, places, waiters, charges and parkings; the end of a request changes all six."""
 
     def __init__(self, gate: Gate, bounds: QueueBounds, age_after: float, decisions: Decisions) -> None:
         self.gate = gate

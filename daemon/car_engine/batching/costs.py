@@ -85,7 +85,7 @@ class StepCosts:
     """Seconds of a decode with rows of several sequences, and of a batch of equal chunks of several prompts.
 
     Both start with the seconds measured with `threads` threads, by size. The pace is one factor for all sizes and each
-    number of threads: when the machine becomes slower or faster, steps of one size correct all of them.
+    number of threads: when the machine becomes slower or faster, steps of one size correct all sizes.
     """
 
     def __init__(

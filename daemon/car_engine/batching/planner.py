@@ -22,7 +22,7 @@ class AdapterTurns:
         self._waiting: list[AdapterSet] = []  # Other sets with work, longest waiting first.
 
     def choose(self, working: set[AdapterSet], now: float) -> AdapterSet:
-        """Return the set for the next step, one of those with work; the current one if there is no work."""
+        """Return the set for the next step: a set with work, or the current set if there is no work."""
         if working == {self.current}:
             self._waiting = []
         elif working:

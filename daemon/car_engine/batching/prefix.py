@@ -53,7 +53,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedPrefix:
-    """Cells in host memory that any prompt with this prefix can reuse, and the state after all `count` of them.
+    """Cells in host memory that any prompt with this prefix can reuse, and the state after all `count` cells.
 
     If a request answered already, it has more cells than the prefix has tokens.
     """

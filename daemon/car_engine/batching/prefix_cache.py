@@ -1,4 +1,4 @@
-"""Prefix reuse: start each request where the least of its prompt has to be computed."""
+"""Prefix reuse: start each request so that the least of its prompt has to be computed."""
 
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.cells import CellMover
@@ -73,7 +73,7 @@ class PrefixCache:
     ) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none. Without a namespace no cells are reused.
 
-        With `parts`, digests of its tools and messages, it is remembered, to say where later prompts part from it.
+        With `parts`, digests of its tools and messages, it is remembered, to tell at which part later prompts differ.
 
         Others may go on before so many of its last tokens as `own` says: later prompts of the chat, then other chats.
         A restored window has other places in memory than a computed window. That changes results, so a reproducible

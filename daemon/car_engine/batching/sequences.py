@@ -82,7 +82,7 @@ class Sequence:
             self.stops = sorted([*self.stops, cells])
 
     def start(self, prompt: abc.Sequence[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
-        """Start a request: a prompt of at least one token, `cached` of them in the cells; `order` is its age."""
+        """Start a request: a prompt of at least one token, the first `cached` in the cells; `order` is its age."""
         if self.phase is not Phase.IDLE or not cached <= len(prompt) - 1:
             raise ValueError(f"cannot start in {self!r} with {len(prompt)} prompt tokens")
         self.prompt = prompt

@@ -137,7 +137,7 @@ def normalized(schema: _Schema) -> _Schema:
 def inexact(schema: _Schema) -> tuple[str, str] | None:
     """Return the place of a number that answers cannot have exactly, and what to do; None if there is none.
 
-    The schema is normalized, so that a bound beyond the exact numbers leaves none of them.
+    The schema is normalized, so that a bound beyond the exact numbers is gone.
     """
     for place, each in schemas_in(schema):
         for keyword, value in each.items():

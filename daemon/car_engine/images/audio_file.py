@@ -1,4 +1,4 @@
-"""Sound files in requests: their bounds, from headers alone, and the parts of them that a decoder needs.
+"""Sound files in requests: their bounds, from headers alone, and the parts that a decoder needs.
 
 A decoder reserves memory for the length that a header claims, so every length is checked against the bytes that are
 there, and the decoder gets a file that was put together anew: without metadata, and as long as was counted.

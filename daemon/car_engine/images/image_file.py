@@ -1,4 +1,4 @@
-"""Image files in requests: their bounds, from headers alone, and the parts of them that a decoder needs.
+"""Image files in requests: their bounds, from headers alone, and the parts that a decoder needs.
 
 Sizes are read before any decoder runs: counting an image's positions in the tokenizer thread must stay cheap. Metadata
 never reach the decoder: reading 4,000 colour profiles took Pillow 10 seconds.

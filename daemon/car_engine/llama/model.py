@@ -189,7 +189,7 @@ class LlamaModel:
 
     @cached_property
     def keeps_windows(self) -> bool:
-        """True if layers look no further than a window, of which the cells are kept alone."""
+        """True if layers look no further than a window, and only the window's cells are kept."""
         return self.window > 0
 
     @cached_property

@@ -19,9 +19,9 @@ _BY_SIZE = ((8, "small"), (26, "mid"), (MAX_OPTIONS, "large"))
 class DecisionFamily(NamedTuple):
     """How a family is asked.
 
-    Of `labels` those count that are one token, `spaced` also with a space before them. A choice is read in `orders`
-    orders. A predicate is either one of nine `ratings` or a choice of the two `sides`. Its temperatures may differ by
-    `buckets` of numbers of options.
+    A label of `labels` counts if it is one token, and if `spaced` also with a space before it. A choice is read in
+    `orders` orders. A predicate is either one of nine `ratings` or a choice of the two `sides`. Its temperatures may
+    differ by `buckets` of numbers of options.
     """
 
     name: str

@@ -171,7 +171,7 @@ def _refuse_media(family: DecisionFamily, params: DecisionPrompt) -> None:
 
 
 class _Common:
-    """Prompts, of which only the first is kept whole; the others from where they differ from it."""
+    """Prompts: the first is kept whole, each other only from its first difference on."""
 
     def __init__(self) -> None:
         self._first: list[int] = []
@@ -280,6 +280,6 @@ def _told(message: Message) -> Iterator[TextPart | ImagePart | AudioPart]:
 
 
 def _joined(parts: list[TextPart | ImagePart | AudioPart]) -> str | list[TextPart | ImagePart | AudioPart]:
-    """Return parts as one text, if all of them are text."""
+    """Return parts as one text, if each is text."""
     texts = [part.text for part in parts if isinstance(part, TextPart)]
     return "".join(texts) if len(texts) == len(parts) else parts

@@ -1,7 +1,7 @@
 """The images and sounds of a conversation on their way into its prompt.
 
-In the texts that the chat template renders a marker stands for each of them, which no client can write; in the prompt's
-tokens, placeholders: numbers below 0 that follow from the image's bytes.
+In the texts that the chat template renders, a marker that no client can write stands for each image or sound. In the
+prompt's tokens placeholders do: numbers below 0 that follow from its bytes.
 """
 
 import re

@@ -15,7 +15,7 @@ _NEVER = "(?!)"
 class SpecialTokenEscaper:
     """Distinguishes control tokens that a client wrote from a template's own, however the template moves text.
 
-    A mark stands on either side of every character that begins a control token, so that it survives where text is
+    A mark stands on either side of every character that begins a control token, so that it survives if text is
     split, stripped, reversed or joined. Words that the template compares with, `looked_for`, stay unmarked.
     """
 
@@ -33,7 +33,7 @@ class SpecialTokenEscaper:
         self._guarded = re.compile("|".join([_one_of(longest_first), _one_of(signs), *words]))
 
     def free_mark(self, text: str) -> str | None:
-        """Return a mark that text contains neither as it is nor escaped; None if it contains all of them."""
+        """Return a mark that text contains neither as it is nor escaped; None if it contains every mark."""
         return next((mark for mark in _NONCHARACTERS if mark not in text and _escaped(mark) not in text), None)
 
     def escape(self, value: Any, mark: str) -> Any:

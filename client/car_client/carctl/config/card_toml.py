@@ -167,7 +167,7 @@ class CardToml:
         return people
 
     def set_person(self, name: str, table: Mapping[str, object] | None) -> None:
-        """Set keys of a person's table, which is made where it is missing; a value of None removes its key.
+        """Set keys of a person's table, which is made if it is missing; a value of None removes its key.
 
         None in place of the table removes the table.
         """

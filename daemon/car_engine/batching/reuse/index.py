@@ -1,4 +1,4 @@
-"""All cells and checkpoints by their tokens, and where a prompt can go on in each."""
+"""All cells and checkpoints by their tokens, and the places from which a prompt can go on in each."""
 
 from collections.abc import Iterable
 from typing import NamedTuple, TypeVar
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
 
     @property
     def cuts_anywhere(self) -> bool:
-        """Whether a sequence can go on after any of its tokens; else at its end, and where a checkpoint is."""
+        """Whether a sequence can go on after any of its tokens; else only at its end and at a checkpoint."""
         return not (self.states or self.windows)
 
     @property

@@ -23,7 +23,7 @@ class _Node(Generic[Item]):
         self.items: list[Item] = []
 
     def below(self, apart: "_Node[Item] | None" = None) -> Iterator[Item]:
-        """Yield the items here and in all branches, without those of one child."""
+        """Yield the items here and in all branches but one child."""
         nodes = [self]
         while nodes:
             node = nodes.pop()
@@ -70,7 +70,7 @@ class PrefixTree(Generic[Item]):
             del self._roots[key]
 
     def matches(self, prefix: Prefix) -> Iterator[tuple[int, Item]]:
-        """Yield items with the number of tokens that a prompt can reuse of them, the greatest number first."""
+        """Yield each item with the number of its tokens that a prompt can reuse, the greatest number first."""
         apart: _Node[Item] | None = None
         for depth, node in reversed(self._path(prefix)):
             common = prefix.whole(depth)

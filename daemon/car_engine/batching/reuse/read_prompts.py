@@ -1,4 +1,4 @@
-"""Prompts that were read lately, and the place where a new prompt parts from the nearest of them."""
+"""Prompts that were read lately, and the place at which a new prompt parts from the nearest."""
 
 from collections import deque
 from typing import Literal, NamedTuple
@@ -30,7 +30,7 @@ class Parting(NamedTuple):
     """The reason why tokens are computed that an earlier prompt has, after `at` tokens in common with it.
 
     `message` is the number of the message that differs. `known` are some of the tokens with which the earlier prompt
-    goes on; None where the prompts do not differ in what is computed.
+    goes on; None if the prompts do not differ in what is computed.
     """
 
     reason: Reason
@@ -69,7 +69,7 @@ class ReadPrompts:
         return f"<ReadPrompts {len(self._prompts)}>"
 
     def add(self, prompt: Prefix, parts: bytes, tail: int, *, at_hand: int, used: int) -> ReadPrompt:
-        """Remember a prompt that starts with `used` cells, where `at_hand` of its tokens have some."""
+        """Remember a prompt that starts with `used` cells, though cells of `at_hand` of its tokens exist."""
         read = ReadPrompt(prompt, parts, tail)
         read.parting = self._parting(read, at_hand, used)
         self._prompts.append(read)
@@ -153,7 +153,7 @@ def _run_of(page: NDArray[np.int32]) -> bytes:
 
 
 def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | None]:
-    """Return where a prompt with these parts differs from an earlier one, whose first `at` tokens it has."""
+    """Return the part in which a prompt of these parts differs from an earlier one, whose first `at` tokens it has."""
     if not (earlier.parts and parts):
         return "prompt", None
     pairs = enumerate(zip(_split(earlier.parts), _split(parts), strict=False))

@@ -15,8 +15,8 @@ _EDIT_TOKENS = 256
 def stops(prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, ...], costs: MoveCosts) -> list[int]:
     """Return the stops of a prompt that is read from `start` on, in ascending order.
 
-    They are before so many of its last tokens as `own` says, where it parts from other prompts, and in between, in this
-    order of worth: another turn or another chat will come, but a known prompt may never come again.
+    They are before so many of its last tokens as `own` says, at its partings from other prompts, and in between, in
+    this order of worth: another turn or another chat will come, but a known prompt may never come again.
     """
     affordable = _PART * costs.compute(start, len(prompt))
     chosen = [start]

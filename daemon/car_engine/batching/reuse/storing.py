@@ -88,7 +88,7 @@ class Storing:
     def _states(self, saved: SavedPrefix) -> dict[int, memoryview]:
         """Return the states to store beside cells, by the tokens before them.
 
-        They are the last one where prompts part, the last one, from which an answer is written again, and others far
+        They are the last at which prompts part, the very last, from which an answer is written again, and others far
         from each other that take no more room than the cells.
         """
         left = {len(each.prefix): each.state for each in self._index.checkpoints(saved.prefix)}
