@@ -11,6 +11,7 @@ NATIVE := $(shell $(CXX) -march=native -dM -E -x c++ /dev/null 2>/dev/null)
 AMX_FLAGS := $(if $(findstring __clang__,$(NATIVE)),,$(if $(findstring __AMX_TILE__,$(NATIVE)),-fno-tree-dse -fno-dse))
 FP16_FLAG := $(if $(findstring __AVX512FP16__,$(NATIVE)),-mno-avx512fp16)
 PIP_INSTALL := CFLAGS="$(CFLAGS) $(FP16_FLAG)" CXXFLAGS="$(CXXFLAGS) $(AMX_FLAGS) $(FP16_FLAG)" \
+	CMAKE_ARGS="$(CMAKE_ARGS) -DCMAKE_PROJECT_llama.cpp_INCLUDE='$(CURDIR)/tools/llama_cpp.cmake'" \
 	$(BIN)/python -m pip install --quiet
 
 # Decodes a little: its exit code is above 128 where llama.cpp crashes on this CPU.
