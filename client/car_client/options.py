@@ -17,7 +17,7 @@ class Turn(TypedDict):
     """A text, or parts: `{"type": "text", "text": ...}`, and of type `image` or `audio` with `"data": base64`."""
 
 
-# Also plain dicts, whose type a checker infers as less than Turn where they stand in a variable.
+# Also plain dicts, whose type a checker infers as less than Turn if they stand in a variable.
 Conversation = Sequence[Turn | Message | Mapping[str, Any]]
 
 

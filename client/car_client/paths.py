@@ -47,7 +47,7 @@ def unavailable(paths: list[Path], failures: Mapping[Path, OSError]) -> ConnectT
 
 def _connected(path: Path) -> socket.socket:
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Without blocking this fails at once where the daemon's backlog is full, and the next attempt may succeed.
+    # Without blocking this fails at once if the daemon's backlog is full, and the next attempt may succeed.
     connecting.setblocking(False)
     try:
         connecting.connect(str(path))

@@ -11,7 +11,7 @@ MAX_RETRIES = 2
 # The pauses between attempts to connect.
 FIRST_DELAY_S = 0.05
 LONGEST_DELAY_S = 2.0
-# The pauses between attempts of one call, where the daemon names none.
+# The pauses between attempts of one call, if the daemon names none.
 FIRST_PAUSE_S = 0.25
 # A call that would have to pause for longer fails at once.
 LONGEST_PAUSE_S = 10.0

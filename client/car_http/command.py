@@ -39,7 +39,7 @@ EX_USAGE = 64
 EX_CONFIG = 78
 KEEP_ALIVE_S = 75
 _DESCRIPTORS = 8192
-# Of all descriptors, those for connections without a key: one in so many.
+# One in so many of all descriptors is for connections without a key.
 _PART_OF_STRANGERS = 4
 # Connections of other machines: with the daemon's connection for each, half of the descriptors stay this machine's.
 _PART_OF_NETWORK = 4

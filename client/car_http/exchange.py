@@ -50,7 +50,7 @@ class Exchange:
         self._bodies = bodies
         self._unread = False  # the client may still send a part of the body
         self._task: asyncio.Task[Any] | None = None  # answers the request, while it can give way
-        self._problem: Problem | None = None  # the cause, where the task was cancelled to give way
+        self._problem: Problem | None = None  # the cause, if the task was cancelled to give way
         self._body_timeout_s = body_timeout_s
         self._watch: asyncio.Task[None] | None = None
         self._on_disconnect: Callable[[], object] | None = None
@@ -74,7 +74,7 @@ class Exchange:
             yield
         except asyncio.CancelledError:
             if self._problem is None or self._task is None or self._task.uncancel():
-                raise  # also where it was cancelled for another reason at once
+                raise  # also if it was cancelled for another reason at once
             try:
                 raise self._problem from None
             finally:

@@ -29,7 +29,7 @@ from car_daemon.telemetry import logs
 from car_protocol import __version__
 from car_protocol.hub import PREFIX, hub_file
 
-# Names and numbers are those of sysexits.h.
+# Names and numbers as in sysexits.h.
 EX_USAGE = 64  # wrong usage, or a socket path that cannot be used
 EX_UNAVAILABLE = 69  # the default model cannot be loaded
 EX_OSERR = 71  # the system lacks what the daemon needs: memory, threads, descriptors or `/proc`

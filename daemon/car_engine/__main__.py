@@ -11,7 +11,7 @@ import sys
 from car_base.host.signals import ignore_stray_signals
 
 if __name__ == "__main__":
-    # The daemon decides when an engine ends, also where a terminal's keys reach both.
+    # The daemon decides when an engine ends, also if a terminal's keys reach both.
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     ignore_stray_signals()

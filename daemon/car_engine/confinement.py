@@ -68,9 +68,9 @@ def _used() -> Used:
 
 # The caches of a GPU driver may have files of this size.
 _DRIVER_FILE_BYTES = 1 << 30
-# As many as systems give a process by default, beside those of a model in parts, which are open together.
+# As many as systems give a process by default, and the parts of a model, which are open together.
 _DESCRIPTORS = 1024
-# More threads than all engines start; the limit counts those of the whole user, whose programs come and go.
+# More threads than all engines start; the limit counts all threads of the user, whose programs come and go.
 _MORE_THREADS = 4096
 # Libraries with their caches and data, Python, time zones.
 _SYSTEM = (
@@ -148,7 +148,7 @@ def confine_child() -> None:
 def _always_allowed(load: Load, env: Mapping[str, str]) -> AllowedPaths:
     allowed = AllowedPaths(0)
     if any(env.get(name) for name in _BINDING):
-        # Each thread that the library of parallel loops starts later is bound, and the process ends where that fails.
+        # Each thread that the library of parallel loops starts later is bound, and the process ends if that fails.
         allowed |= AllowedPaths.CORES
     if _uses_gpu(load):
         # The memory of an engine on a GPU has no limit that a file in memory would pass.

@@ -41,7 +41,7 @@ async def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    # The daemon decides when it ends, also where a terminal's keys reach both.
+    # The daemon decides when it ends, also if a terminal's keys reach both.
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     asyncio.run(main(int(sys.argv[1])))

@@ -12,7 +12,7 @@ from car_client.errors import CardError
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _PRIVATE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
-# OpenSSL's codes where the issuer of a certificate is not at hand, or is an unknown authority.
+# OpenSSL's codes if the issuer of a certificate is not at hand, or is an unknown authority.
 _ISSUER_UNKNOWN = frozenset({2, 18, 19, 20, 21})
 _HOW = "run `carctl http enable --lan`, or set certificate and private_key of [http]"
 

@@ -29,7 +29,7 @@ _MOST_DEADLINE_S = 86_400.0
 # Seconds that official clients wait for an answer, which they send along.
 _PATIENCE_HEADERS = ("x-stainless-read-timeout", "x-stainless-timeout")
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
-# Of the members of card's own in `X-Card-*` headers, those that are not texts.
+# The members of card's own in `X-Card-*` headers that are not texts.
 _OWN_TRUTHS = ("wait", "queue", "lenient", "reproducible")
 _OWN_NUMBERS = ("timeout_ms", "queue_timeout_ms", "reasoning_tokens")
 _OWN = "card"

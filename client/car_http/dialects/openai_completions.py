@@ -135,7 +135,7 @@ class CompletionWriter(Writer):
         self._usage = usage
         self._progress = progress
         self._echoed = echoed
-        self._characters = [len(echoed)] * answers  # of each answer so far, where log-probabilities need it
+        self._characters = [len(echoed)] * answers  # of each answer so far, if log-probabilities need it
 
     def begin(self) -> bytes:
         """Return the prompt, if it is to be echoed."""

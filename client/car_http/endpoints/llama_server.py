@@ -21,7 +21,7 @@ from car_http.problems import Problem, bad
 from car_protocol.meta import note
 from car_protocol.text import Text, Tokens
 
-# Of the params of `infer`, those that decide the tokens of a conversation.
+# The params of `infer` that decide the tokens of a conversation.
 _COUNTED = ("model", "messages", "tools", "parallel_tool_calls", "template_args", "reasoning", "continue_last")
 completion = completing(llama_completion.read)
 _openais = completing(openai_completions.read)

@@ -53,7 +53,7 @@ async def usage(door: DoorContext, exchange: Exchange, nothing: None) -> None:
     """Answer `GET /card/usage` with rows of the ledger: a person's own; for the user's own key, everybody's."""
     key = exchange.key
     if key is not None and key.person is None and key.name != DEFAULT_NAME:
-        # To the daemon its requests are the door's user's, whose rows have those of other keys.
+        # To the daemon its requests are the door's user's, whose rows count other keys too.
         raise Problem(403, "not_permitted", "an app's key reads no usage: people read their own, `carctl usage` all")
     params = {"by": exchange.queries("by") or ["day"], "since": exchange.query("since")}
     if key is not None and key.person is not None:

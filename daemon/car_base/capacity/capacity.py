@@ -174,6 +174,6 @@ def _offers(inputs: CapacityInputs) -> tuple[Offer, ...]:
     size = int(inputs.free_bytes * inputs.part)
     numbers = {length: inputs.sequence_bytes.number_within(size, length) for length in lengths}
     fits = [Offer(min(number, inputs.most_sequences), length) for length, number in numbers.items() if number]
-    # Of lengths of which equally many run the longest is an offer.
+    # If equally many run at several lengths, the longest is an offer.
     distinct = {offer.sequences: offer for offer in reversed(fits[::2][:_OFFERS])}
     return tuple(reversed(distinct.values()))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 
 from msgspec import Struct
 
-# Times in which no program of this machine runs, and those that another figure includes already.
+# Times in which no program of this machine runs, and times that another figure includes already.
 _NOT_USED = ("idle", "iowait", "steal", "guest", "guest_nice")
 
 

@@ -359,7 +359,7 @@ class Ready(Struct, frozen=True, tag=True, kw_only=True):
     device: Name
     threads: Threads = 1
     fingerprint: Name = ""  # of what its answers depend on, beside the request
-    # Tokens per second with 1, 2, ... sequences; empty where no costs were measured.
+    # Tokens per second with 1, 2, ... sequences; empty if no costs were measured.
     rates: Annotated[list[Rate], Meta(max_length=MAX_SEQUENCES)] = []
     prompt_share: Fraction = 1.0  # the cost of a prompt token in answer tokens
     can: Annotated[list[Name], Meta(max_length=64)]

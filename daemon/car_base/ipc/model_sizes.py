@@ -12,7 +12,7 @@ from car_base.ipc.types import KvType
 CELLS = 256
 # Bytes of a block of numbers in the KV cache, and the numbers in it.
 _BLOCKS: dict[KvType, tuple[int, int]] = {"f16": (2, 1), "q8_0": (34, 32), "q4_0": (18, 32)}
-# Rows of a graph: attention masks have as many, and a window has as many cells beside those that are seen.
+# Rows of a graph: attention masks have as many, and a window has as many cells beside the cells that are seen.
 GRAPH_ROWS = 512
 # Rows by which states go back at most, with a guess in each: more guesses in a decode bring little, and each takes a
 # state of every sequence.

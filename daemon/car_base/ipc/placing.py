@@ -25,7 +25,7 @@ class Join(Struct, frozen=True, tag=True, kw_only=True):
     daemon: str  # in the names of its seats
     version: str
     schema: str  # the hash of the frames that this daemon sends and reads
-    seats: list[int] = []  # those in use; others of this daemon are left over from an earlier placer
+    seats: list[int] = []  # in use; other seats of this daemon are left over from an earlier placer
     token: str | None = None  # the path of the cluster's token, None for Ray's own
     place_timeout_s: float = 60.0
 
@@ -39,7 +39,7 @@ class Place(Struct, frozen=True, tag=True, kw_only=True):
     number: int
     model: str
     path: str
-    hf: str | None = None  # the hub's name of the file, downloaded where it is missing
+    hf: str | None = None  # the hub's name of the file, downloaded if it is missing
     beside: list[str] = []  # further files of it
     content: str | None = None  # what its files must be, None for any content
     cpus: float = 1.0
@@ -49,7 +49,7 @@ class Place(Struct, frozen=True, tag=True, kw_only=True):
     resources: dict[str, float] = {}
     spread: bool = True
     avoid: list[str] = []  # lost, or refused an engine
-    apart: list[str] = []  # those of the model's other engines, where no two may share one
+    apart: list[str] = []  # the nodes of the model's other engines, if no two may share a node
     first: list[str] = []
     last: list[str] = []
 

@@ -38,7 +38,7 @@ Line = Annotated[str, Meta(max_length=MAX_LINE)]
 Name = Annotated[str, Meta(max_length=128, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
 CounterName = Annotated[str, Meta(max_length=32)]
 Counters = Annotated[dict[CounterName, Measure], Meta(max_length=64)]
-# The inputs of a declaration: tokens per second are those of a decode of so many rows.
+# The inputs of a declaration: tokens per second of a decode of so many rows.
 InputName = Annotated[
     str,
     Meta(max_length=32, pattern=r"\A(free_bytes|kv_bytes_per_sequence|cores_of_others|tokens_per_s_[1-9][0-9]{0,2})\Z"),

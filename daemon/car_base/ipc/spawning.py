@@ -33,7 +33,7 @@ class LineRelay:
         self._write = write
         self._loop = loop
         self._begun = b""  # of a line that has no end yet
-        self._left: float = _BURST  # characters that may be written now; less than none where a turn wrote more
+        self._left: float = _BURST  # characters that may be written now; less than none if a turn wrote more
         self._counted_at = loop.time()
         self._pause: asyncio.TimerHandle | None = None
         self._ended = False

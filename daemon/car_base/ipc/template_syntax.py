@@ -14,8 +14,8 @@ def _dsml(section: str) -> tuple[tuple[str, ...], ...]:
     return tuple(("DSML", before + section) for before in ("｜", "'", '"'))
 
 
-# Texts in this order, of which a template of each family shows one row or another. The first wins: markers of a base
-# model stay in templates of fine-tuned ones. Plain searches: the time of an expression with gaps grows with the square.
+# A template of a family shows a row of its texts. The first row that is shown wins: markers of a base model stay in
+# templates of fine-tuned models. Plain searches: the time of an expression with gaps grows with the square.
 _SIGNS: dict[ToolStyle, tuple[tuple[str, ...], ...]] = {
     "gpt_oss": (("<|channel|>", "<|message|>"),),
     "muse": (("<atem:function_calls>",),),

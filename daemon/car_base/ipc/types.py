@@ -52,7 +52,7 @@ ToolStyle = Literal[
     "step3",  # Step 3
     "xlam",  # xLAM 2
 ]
-# How tagged parameters of a function are read: as text, as a JSON value, or as a value where the text is one.
+# How tagged parameters of a function are read: as text, as a JSON value, or as a value if the text is one.
 ParameterKind = Literal["text", "value", "any"]
 
 # Phases of an engine's turn; the seconds of each are counted.

@@ -40,7 +40,7 @@ def located(table: ModelTable, env: Mapping[str, str]) -> Located:
             file = hub_file(table.hf)
         except ValueError as error:
             raise NotLocated(str(error), "hf") from error
-        # In the service manager's folder, where it gives one, else in the user's.
+        # In the service manager's folder, if it gives one, else in the user's.
         state = env.get("STATE_DIRECTORY")
         folder, option = (Path(state) / "models", " --system") if state else (models_folder(env), "")
         return Located(file.under(folder), f"carctl{option} models pull {shlex.quote(str(file))}")

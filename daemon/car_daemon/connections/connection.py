@@ -201,7 +201,7 @@ class Connection(asyncio.Protocol):
         """Carry out `first` or the next frame; return True if more wait. After the last one read on, or end."""
         inbound = self._inbound
         if first is None and inbound.frames and self._outbound.full:
-            # Its answers would add to those that the client does not read.
+            # Its answers would add to the answers that the client does not read.
             self._awaits_reader = True
             return False
         frame = inbound.next_frame() if first is None else first

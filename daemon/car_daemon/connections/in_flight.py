@@ -25,7 +25,7 @@ class Batches:
         self._send = send
         self._share = share(lambda: self._bytes)
         self.ids: set[Id] = set()  # of all answers that wait for others of their batch
-        self._bytes = 0  # of those answers
+        self._bytes = 0  # of these answers
         self.dropped = False
 
     def begin(self, batch: Batch) -> AddAnswer:
@@ -97,7 +97,7 @@ class RequestsInFlight:
         self._calls: dict[Id, RpcCall] = {}
         self._speaker = speaker  # whose calls come now
         self.tokens_served = 0  # in the speaker's answers
-        self.on_answer: Callable[[], None] | None = None  # called after every response or batch of responses, where set
+        self.on_answer: Callable[[], None] | None = None  # called after every response or batch of responses, if set
 
     def __len__(self) -> int:
         return len(self._calls)

@@ -27,7 +27,7 @@ class InboundBuffer:
         self.frames: deque[bytes] = deque()
         self._bytes = 0  # of whole frames
         self.full = False  # whether too many bytes wait: reading should pause until `resume`
-        self.overflowed = False  # whether a frame was too long, so that no frame follows those that wait
+        self.overflowed = False  # whether a frame was too long, so that no frame follows the frames that wait
         self._dropped = False  # whether the connection ends, maybe by the share of a frame that `feed` adds
 
     def __repr__(self) -> str:

@@ -44,7 +44,7 @@ class ClientMemoryLimit:
 
     def __init__(self, most: int = MAX_CLIENT_BYTES) -> None:
         self._most = most
-        self._shares: set[MemoryShare] = set()  # those that are not empty
+        self._shares: set[MemoryShare] = set()  # the shares that are not empty
         self.total = 0  # of their bytes
 
     def __repr__(self) -> str:

@@ -120,7 +120,7 @@ class HealthCheck:
 
 # No request has this key: each of them runs again as if its engine had died of another.
 _NO_REQUEST = -1
-# Entries that an engine may log within a time in seconds: a load has about ten, and later ones are seconds apart.
+# Entries that an engine may log within a time in seconds: a load has about ten, and later entries are seconds apart.
 _MOST_ENTRIES = 60
 _ENTRIES_S = 60.0
 

@@ -206,7 +206,7 @@ class EngineSupervisor:
                 self._restarts.try_again()
                 self._replica.restart()
             if self._entry.state == "draining":
-                # The replica goes as soon as the other ones are idle.
+                # The replica goes as soon as the other replicas are idle.
                 return
 
     async def _run_life(self) -> str:

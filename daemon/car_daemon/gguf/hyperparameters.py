@@ -200,7 +200,7 @@ _FOR_EACH_TOKEN = ("scores", "token_type")
 _SPECIAL = ("bos", "eos", "eot", "eom", "unknown")
 _NONE = (-1, 0xFFFF_FFFF)
 _WITHOUT_TOKENS = ("none", "no_vocab")
-# llama.cpp aborts where the first kind of tokenizer lacks the token of a byte, and where the second kind has one.
+# llama.cpp aborts if the first kind of tokenizer lacks the token of a byte, and if the second kind has one.
 _SPELLS_BYTES, _SPELLS_NO_BYTES = "llama", "bert"
 _BYTE_TYPE = 6
 

@@ -21,7 +21,7 @@ from car_protocol.params import decode_params
 if TYPE_CHECKING:
     from car_daemon.connections.connection import Connection
 
-# A handler returns the result, or None where it ends the call later.
+# A handler returns the result, or None if it ends the call later.
 Handler = Callable[["Connection", RpcCall, Any], Struct | dict[str, Any] | None]
 
 

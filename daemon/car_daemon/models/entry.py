@@ -41,13 +41,13 @@ class ModelEntry:
         self._clock = clock
         self.state: ModelState = "unloaded"
         self.reason: str | None = None  # why it failed, or was not loaded
-        self.shortage: dict[str, int] = {}  # needed and free bytes, where memory was the reason
+        self.shortage: dict[str, int] = {}  # needed and free bytes, if memory was the reason
         self.failed_at: float | None = None  # in seconds of `clock`
         self.generation = 0
         self.loaded_at: float | None = None  # in seconds since the epoch, as the next one
         self.last_used_at: float | None = None
         self.replicas = ReplicaGroup()  # placed by `renew`
-        self.estimate: MemoryEstimate | None = None  # of all replicas; None until a load, or where it is unknown
+        self.estimate: MemoryEstimate | None = None  # of all replicas; None until a load, or if it is unknown
         self.budget_bytes: int | None = None  # for the KV cache of each replica
         self.device_pressure: Pressure = "none"  # on the memory of the GPUs of its replicas
         self.renew()

@@ -13,7 +13,7 @@ from car_daemon.models.entry import ModelEntry
 from car_daemon.models.memory_budget import Fit, MemoryBudget, fewest, fit_of, is_certain, memory_of, taken_of
 from car_protocol.capacity import Pressure
 
-# A model waits this long for others to become idle; then the least recently used ones get no new work and are unloaded.
+# A model waits this long for others to become idle; then the least recently used get no new work and are unloaded.
 GIVE_WAY_S = 10.0
 _MIB = 1 << 20
 

@@ -32,7 +32,7 @@ TEMPLATE_BYTES = 1 << 17
 # Families of models with a decision template of their own that are read at labels.
 _DECIDING = frozenset({"openjev", "lev", "nimble"})
 _RANKS = 4  # llama.cpp's number of that pooling
-# Architectures without a cache of cells beside all those of the BERT family.
+# Architectures without a cache of cells, beside all of the BERT family.
 _CACHELESS = frozenset({"gemma-embedding"})
 # The tokens before, after and in place of the missing middle: their keys, and the texts by which llama.cpp finds them.
 _FILL: dict[tuple[str, ...], frozenset[bytes]] = {

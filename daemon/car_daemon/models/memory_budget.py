@@ -192,7 +192,7 @@ def fewest(holds: Callable[[Collection[T]], bool], evictable: Sequence[T]) -> li
         chosen.append(each)
     if not holds(chosen):
         return None
-    # A large model that is chosen last may make others superfluous: spare the most recently used ones.
+    # A large model that is chosen last may make others superfluous: spare the most recently used.
     for one in reversed(chosen):
         fewer = [each for each in chosen if each != one]
         if holds(fewer):

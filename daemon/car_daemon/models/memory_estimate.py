@@ -50,7 +50,7 @@ def estimate_memory(parts: "list[HeaderFacts]", settings: ModelSettings) -> Memo
     first = parts[0]
     context = settings.context_tokens or min(first.context_length, LEAST_CONTEXT)
     paths = [*settings.adapters.values(), *([settings.projector] if settings.projector else [])]
-    # The check of a model's files reports the missing ones.
+    # The check of a model's files reports a missing file.
     beside = sum(path.stat().st_size for path in paths if path.is_file())
     replicas, on_host = len(settings.places), settings.places.count(CPU)
     each = cells_of(first, settings)

@@ -77,15 +77,15 @@ class Account:
         self.turn = 0  # the number of its last lease, or of the begin of its wait
         self.waiting = 0  # requests
         self.leases = 0
-        self.held = 0  # leases but those that are being parked, and those for which a running request is being parked
+        self.held = 0  # leases; a lease that is being parked counts for the request that it is parked for
         self.children: dict[Name, Account] = {}
         self.counted = False  # by the clock of its level
         self.weights = 0.0  # of the children that the clock counts
-        self.ahead: LazyHeap[tuple[float, int], Name] | None = None  # of these by time, those that wait for nothing
+        self.ahead: LazyHeap[tuple[float, int], Name] | None = None  # by time, the children that wait for nothing
         self.working = 0.0  # the weights of the children with work
         self.part = 0.0  # the tokens that each of them had, had all had the same, divided by their weights
         self.offset = 0.0  # the level's part less its clock when the account's work began
-        # The children that wait, by the level's part at which their time is their part: those furthest behind first.
+        # The children that wait, by the level's part at which their time is their part: the furthest behind first.
         self.behind: LazyHeap[tuple[float, int], Name] | None = None
         # By kind, the names of the children that have requests waiting; of a label the keys of the requests.
         self.queues: dict[Kind, LazyHeap[tuple[float, int], Name]] = {}

@@ -13,7 +13,7 @@ class LazyHeap(Generic[R, M]):
 
     def __init__(self) -> None:
         self._ranks: dict[M, R] = {}
-        self._heap: list[tuple[R, M]] = []  # every member's entry, and outdated ones
+        self._heap: list[tuple[R, M]] = []  # every member's entry, and outdated entries
 
     def __repr__(self) -> str:
         return f"<LazyHeap {len(self._ranks)} of {len(self._heap)} entries>"

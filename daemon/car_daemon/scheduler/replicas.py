@@ -145,7 +145,7 @@ class Group:
     def __init__(self) -> None:
         self.free = 0  # sequences without a lease
         self.engines = 0
-        self.open: dict[int, None] = {}  # the numbers of those that prepare new requests
+        self.open: dict[int, None] = {}  # the numbers of the engines that prepare new requests
         self.by_burden: LazyHeap[tuple[float, int, int], int] = LazyHeap()  # engines with a free sequence
 
 
@@ -243,8 +243,8 @@ class Replicas:
     def __init__(self) -> None:
         self.engines: dict[int, ReplicaEngine] = {}  # by number
         self.groups = Groups()  # the same engines
-        self.hosts = Hosts()  # those of them on other machines
-        self.here: set[int] = set()  # the numbers of those on this machine
+        self.hosts = Hosts()  # the engines on other machines
+        self.here: set[int] = set()  # the numbers of the engines on this machine
         self.declared = 0  # sequences, over all machines
         self.withheld = 0  # of them, under the pressure of GPUs
         self.leased = 0
@@ -368,7 +368,7 @@ class Router:
         self.at_home: Counter[int] = Counter()  # sessions by engine
         self._homes: OrderedDict[tuple[str, Session], int] = OrderedDict()  # a session's last engine, oldest first
         self._engines: set[int] = set()  # that ran a request and live
-        self._holders: OrderedDict[int, tuple[int, ...]] = OrderedDict()  # of a block, dead ones too; oldest use first
+        self._holders: OrderedDict[int, tuple[int, ...]] = OrderedDict()  # of a block, also dead; oldest use first
 
     def __repr__(self) -> str:
         return f"<Router {len(self._homes)} sessions, {len(self._holders)} blocks>"
@@ -387,7 +387,7 @@ class Router:
     def started(self, request: Request, engine: int) -> list[int]:
         """Remember a request's engine; return the engines whose number of sessions changed."""
         self._engines.add(engine)
-        # The first blocks of a prompt are those that others begin with too: they are forgotten last.
+        # Other prompts begin with the first blocks of a prompt too: these are forgotten last.
         for block in reversed(request.prompt.blocks):
             self._hold(block, engine)
         while len(self._holders) > min(_MOST_BLOCKS * len(self._engines), _MOST_BLOCKS_OF_ALL):

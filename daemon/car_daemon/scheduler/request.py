@@ -67,7 +67,7 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
     """Everything about a request that is fixed when it arrives; times in seconds of the caller's clock."""
 
     key: int
-    group: int | None = None  # the lowest key of the requests for the same prompt, where there are several
+    group: int | None = None  # the lowest key of the requests for the same prompt, if there are several
     behind: int = 0  # requests of the group with higher keys
     model: str
     arrived: float
@@ -249,7 +249,7 @@ class RequestTable:
 
     def __init__(self) -> None:
         self.requests: dict[int, Request] = {}  # by key
-        self.models: dict[str, ModelRequests] = {}  # by name; only those that have requests
+        self.models: dict[str, ModelRequests] = {}  # by name; only models that have requests
         self._engines: dict[int, dict[int, Request]] = {}  # that prepare, run or park them
         self._supersede: dict[Supersede, dict[int, Request]] = {}
         self._limits: LazyHeap[float, int] = LazyHeap()  # keys by the time at which they expire

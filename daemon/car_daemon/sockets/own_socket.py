@@ -82,7 +82,7 @@ def _identity(facts: os.stat_result | None) -> Identity | None:
 def _check(path: Path, facts: os.stat_result, setting: str) -> None:
     if facts.st_uid not in (os.getuid(), 0):
         raise BadAddress(f"the directory {path} belongs to another user: choose another {setting}")
-    # Where the sticky bit is set, as in /tmp, other users can add names but cannot remove or rename those of this user.
+    # If the sticky bit is set, as in /tmp, other users can add names but cannot remove or rename this user's.
     if facts.st_mode & _OTHERS_MAY_WRITE and not facts.st_mode & stat.S_ISVTX:
         raise BadAddress(f"other users may write to {path}: make it private (chmod 700) or choose another {setting}")
 

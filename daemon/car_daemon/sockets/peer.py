@@ -33,7 +33,7 @@ class SocketGroup:
     """The users in the group that may write to the socket file `path`; empty if its mode admits no group."""
 
     def __init__(self, path: Path) -> None:
-        self._group: int | None = None  # None where there is none, or no file
+        self._group: int | None = None  # None if there is none, or no file
         with contextlib.suppress(OSError):
             facts = path.stat()
             self._group = facts.st_gid if facts.st_mode & stat.S_IWGRP else None

@@ -214,7 +214,7 @@ class _Collector:
         for model in self._status.models:
             capacity.add_metric([model.name], model.capacity)
         yield capacity
-        # The status has those of this machine; engines on others count here too.
+        # The status has this machine's engines; engines on other machines count here too.
         yield GaugeMetricFamily("card_sequences_in_use", "Sequences leased now, on all machines.", self._leased)
         for kind, table in ((GaugeMetricFamily, _ENGINE_GAUGES), (CounterMetricFamily, _ENGINE_COUNTERS)):
             for name, meaning, member in table:

@@ -96,7 +96,7 @@ class MetricsServer:
         self._scrapes[task] = uid
         task.add_done_callback(self._served)
         if len(self._scrapes) >= MAX_SCRAPES:
-            # Further connections wait in the kernel's queue; silent ones end by their timeouts.
+            # Further connections wait in the kernel's queue; a silent connection ends by its timeout.
             self._acceptor.stop()
 
     def _served(self, task: asyncio.Task[None]) -> None:

@@ -28,7 +28,7 @@ class DecodeBatch:
         members += [(number, None) for number in padding]
         # Sequences by ascending number, None for padding: llama.cpp splits batches in another order.
         self.members = sorted(members, key=_by_number)
-        self.rows = len(members)  # With those for guesses.
+        self.rows = len(members)  # With the rows for guesses.
         self.guessed = 0  # Rows for guesses of each sequence, beside its first.
 
     def let_guess(self, guessed: int) -> None:
@@ -49,7 +49,7 @@ class _Run:
         self._together = [DecodeBatch(sequences, padding)]
         self._rows = len(sequences) + len(padding)
         self._apart = [DecodeBatch([each], []) for each in sequences] if len(sequences) > 1 else []
-        self._decodes = 0  # Since these sequences decode, those that looked cheaper apart.
+        self._decodes = 0  # How many looked cheaper apart since these sequences decode.
 
     def batches(self, costs: StepCosts) -> Decodes:
         """Return the cheaper way, and together now and then although that looks dearer."""

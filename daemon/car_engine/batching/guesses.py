@@ -71,7 +71,7 @@ class PromptLookup:
         self.tokens = array("i", tokens)
         self._ends = ends
         self._odds = Odds()
-        self._place = -1  # after the occurrence that the text follows; -1 where it has to be searched
+        self._place = -1  # after the occurrence that the text follows; -1 if it has to be searched
         self._length = 0  # of this occurrence
 
     def __repr__(self) -> str:

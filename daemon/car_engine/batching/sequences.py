@@ -38,7 +38,7 @@ class Sequence:
         self.order = 0  # Age of the request: higher is younger.
         self.adapters = NO_ADAPTERS
         self.grid: Grid | None = None  # The fixed cuts of a reproducible request; None for others.
-        self.lookup: PromptLookup | None = None  # None where the request may not guess.
+        self.lookup: PromptLookup | None = None  # None if the request may not guess.
         self.guess: list[int] = []  # Tokens to try in the next step.
         self.images = PromptImages()
         self.prefix: Prefix | None = None  # Tokens of the cells that other requests may reuse.

@@ -12,7 +12,7 @@ CHARACTERS = ((0x0, 0xD7FF), (0xE000, LAST))
 NESTING_MAX = 100
 ITEMS_MAX = 100_000
 REPETITIONS_MAX = 100_000
-# Bounds of llguidance: it recurses from rule to rule, about 5 KiB of stack each, and crashes where the stack ends; it
+# Bounds of llguidance: it recurses from rule to rule, about 5 KiB of stack each, and crashes when the stack ends; it
 # counts in 16 bits, and a larger grammar fails there after seconds.
 DEPTH_MAX = 250
 SYMBOLS_MAX = 60_000

@@ -9,7 +9,7 @@ from llama_cpp import llama_cpp as binding
 from car_base.host.devices import Device
 from car_base.ipc.frames import DeviceMemory
 
-# ggml's numbers for devices with memory of their own, and for those that share the host's.
+# ggml's numbers for devices with memory of their own, and for devices that share the host's.
 _OWN, _SHARED = 1, 2
 
 

@@ -31,7 +31,7 @@ class Traits(NamedTuple):
 
 
 _ORDINARY = Traits()
-# For these two llama.cpp stores the state of the first sequence alone where a batch has more than one token of several.
+# For these two llama.cpp stores the state of the first sequence alone if a batch has more than one token of several.
 _STORES_ONE = Traits(shares_prefill=False)
 # Learned positions are rows of a table; MPT may have one, without it attention only gets worse.
 _TABLE = Traits(position_table=True)

@@ -14,7 +14,7 @@ from car_protocol.sampling import Dry, Sampling
 
 _KEEP_ONE = 1
 _NEVER = float("-inf")
-# Logits divided by less overflow where llama.cpp sorts them; the choice is greedy long before.
+# Logits divided by less overflow when llama.cpp sorts them; the choice is greedy long before.
 _LEAST_TEMPERATURE = 1e-4
 # A token counts as impossible below this fraction of the likeliest token's probability.
 _POSSIBLE = 1e-30

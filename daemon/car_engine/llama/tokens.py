@@ -64,7 +64,7 @@ class Vocabulary:
         self.begin = int(binding.llama_vocab_bos(self.handle))
         self.end = int(binding.llama_vocab_eos(self.handle))
         self.adds_begin = bool(binding.llama_vocab_get_add_bos(self.handle))
-        # Texts of the tokens that plain detokenizing leaves out: they count only where control tokens are parsed.
+        # Texts of the tokens that plain detokenizing leaves out: they count only if control tokens are parsed.
         self.specials = sorted(
             {self._special_pieces[token].decode("utf-8", "replace") for token in self.control},
             key=len,
@@ -78,7 +78,7 @@ class Vocabulary:
         end = separator if end == binding.LLAMA_TOKEN_NULL else end
         ends = _given(end, binding.llama_vocab_get_add_eos(self.handle))
         middle = [*ends, *_given(separator, binding.llama_vocab_get_add_sep(self.handle))]
-        # Word pieces always end with their separator, also where the file does not say so.
+        # Word pieces always end with their separator, also if the file does not say so.
         is_word_pieces = binding.llama_vocab_type(self.handle) == binding.LLAMA_VOCAB_TYPE_WPM
         return Separators(_given(self.begin, self.adds_begin), middle, _given(end, is_word_pieces) or ends)
 

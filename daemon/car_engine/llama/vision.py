@@ -17,7 +17,7 @@ from car_engine.llama.library import log_nothing, pointer
 from car_engine.llama.model import LlamaModel, ModelError
 
 Pixels = NDArray[np.uint8]
-# An image that projectors cut into rows and columns, where they cut at all: it needs all their tokens.
+# An image that projectors cut into rows and columns, if they cut at all: it needs all their tokens.
 _LARGE = Size(4000, 4000)
 _RGB = 3
 

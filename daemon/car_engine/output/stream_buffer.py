@@ -6,7 +6,7 @@ from functools import cache
 from typing import TypeVar
 
 Result = TypeVar("Result")
-# A parser that yields where it needs more text, and its result.
+# A parser that yields when it needs more text, and its result.
 Steps = Generator[None, None, Result]
 
 _SPACE = r" \t\r\n"

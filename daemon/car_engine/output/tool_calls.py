@@ -91,7 +91,7 @@ class _Found(NamedTuple):
     arguments: Markers  # after arguments that are not JSON
     parameter: Markers  # after a parameter
     framing: frozenset[str]  # that are not part of the answer
-    lines: frozenset[str]  # of them, those that end a line
+    lines: frozenset[str]  # the framing that ends a line
     heads: frozenset[str]  # that begin a call
 
 

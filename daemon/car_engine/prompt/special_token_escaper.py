@@ -26,7 +26,7 @@ class SpecialTokenEscaper:
         self._prefixes = {special[:length] for special in specials for length in range(1, len(special))}
         kept = [words for words in looked_for if self._begins.search(words) and not self._makes_special(words)]
         self._kept = frozenset(kept)
-        # The characters to mark: letters only where the rest of a control token follows.
+        # The characters to mark: letters only if the rest of a control token follows.
         signs = sorted({special[0] for special in specials if not special[0].isalnum()})
         words = [f"{special[0]}(?={re.escape(special[1:])})" for special in specials if special[0].isalnum()]
         longest_first = sorted(kept, key=len, reverse=True)

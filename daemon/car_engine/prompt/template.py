@@ -102,7 +102,7 @@ class ChatTemplate:
         try:
             return self._placed(prompt, limit, max_tokens, typed=False)
         except Refusal:
-            # Some templates show images only where content is a list of parts.
+            # Some templates show images only if content is a list of parts.
             return self._placed(prompt, limit, max_tokens, typed=True)
 
     def _placed(self, prompt: ImagePrompt, limit: ContextLimit, max_tokens: int | None, *, typed: bool) -> Rendered:

@@ -29,7 +29,7 @@ class RunningDecision:
         self._started = now
         self.history: list[int] = []  # nothing is sampled
         self.cached_tokens = 0  # cells that did not have to be computed
-        self.computed = 0  # tokens, those of lost cells again
+        self.computed = 0  # tokens; tokens of lost cells count again
         self.owed = Work()
         self.prompt = tokens[: self._starts[1]]
 

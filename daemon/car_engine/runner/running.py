@@ -269,7 +269,7 @@ class RunningRequests:
                 done = running.done(chunk.sequence.cells)
                 work = paid(chunk.sequence, running)
                 updates.append(RequestUpdate(running.key, chunk.sequence.number, "", 0, done, None, None, *work))
-        # A guess can bring several tokens, of which one may end the request.
+        # A guess can bring several tokens, and one may end the request.
         requests = self.seats.requests
         pushed = [
             self._push(found, token, now)

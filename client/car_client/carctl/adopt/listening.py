@@ -121,7 +121,7 @@ def owed_of(text: str) -> int:
 
 def _owes(figures: dict[str, int]) -> bool:
     sent, came = figures.get("lastsnd", 0), figures.get("lastrcv", 0)
-    # Both ages count from the beginning until bytes go, so that those of a first request are often equal.
+    # Both ages count from the beginning until bytes go, so that a first request's are often equal.
     first = "bytes_received" in figures and "bytes_sent" not in figures
     return first or came < sent or sent < QUIET_MS
 

@@ -16,7 +16,7 @@ from car_client.carctl.bench.figures import TimedAnswer
 from car_client.errors import CardError
 
 COMPLETION = "/completion"
-# The path of each kind of request, where the URL has none of its own.
+# The path of each kind of request, if the URL has none of its own.
 _PATHS = {
     "messages": "/v1/chat/completions",
     "prompt": "/v1/completions",

@@ -147,7 +147,7 @@ def _words(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-# In the order of preference where no quantization was named: 4 bits with little loss first, then what is near.
+# In the order of preference if no quantization was named: 4 bits with little loss first, then what is near.
 PREFERRED = (
     *("Q4_K_M", "Q4_K_S", "Q4_K_XL", "Q4_K", "MXFP4", "IQ4_NL", "IQ4_XS", "Q4_0", "Q4_1"),
     *("Q5_K_M", "Q5_K_S", "Q5_0", "Q6_K", "Q8_0", "Q3_K_L", "Q3_K_M", "IQ3_M", "Q2_K"),

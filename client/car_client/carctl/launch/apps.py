@@ -187,7 +187,7 @@ def _llm_path(env: Mapping[str, str], home: Path) -> Path:
     return Path(folder) / "extra-openai-models.yaml"
 
 
-# Arguments of shell commands are quoted by the printer, where a name needs it: `{model}` stands for the name.
+# Arguments of shell commands are quoted by the printer, if a name needs it: `{model}` stands for the name.
 APPS: dict[str, LaunchApp] = {
     "codex": LaunchApp(
         AppFile(_codex_path, _codex),

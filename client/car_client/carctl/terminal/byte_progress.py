@@ -63,7 +63,7 @@ class Bars:
         self._rich.console.print(one_line(line))
 
 
-# Shows the progress of files: `size` bytes, of which `done` are there.
+# Shows the progress of files: `done` bytes of `size` are there.
 ByteProgress = Lines | Bars
 
 

@@ -26,7 +26,7 @@ _CUSTOM_SCHEMA = {
 }
 _CUSTOM, _NAMESPACE = "custom", "namespace"
 _SEPARATOR = "__"
-# The daemon's limit of a name, of which a longer one keeps its beginning and a hash.
+# The daemon's limit of a name; a longer name keeps its beginning and a hash.
 _MOST_CHARACTERS = 64
 _HASH_CHARACTERS = 8
 

@@ -7,7 +7,7 @@ from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.sequences import Sequence, SequenceTable
 
-# How probable it is that cells are used again which were used just now, where no request that waits begins like them.
+# How probable it is that cells are used again which were used just now, if no request that waits begins like them.
 _LIKELY = 0.5
 
 
