@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from car_base.host.memory import MemorySource, read_memory
 from car_base.ipc.codec import LENGTH_BYTES, FrameReader, FrameTooLong, encode_frame
-from car_base.ipc.placing import HANDSHAKE_S, EngineEnded, HostMemory
+from car_base.ipc.placing import HANDSHAKE_S, EngineEnded, HostMemory, limit_silence
 
 # Clocks of machines differ; the pair's life ends with its seat.
 _LEEWAY = timedelta(days=1)
@@ -101,7 +101,7 @@ class Relay:
         if self._client.done():
             writer.transport.abort()
             return
-        _limit_silence(writer, self._limits.cut_s)
+        limit_silence(writer, self._limits.cut_s)
         self._client.set_result((reader, writer))
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
@@ -177,10 +177,3 @@ class Relay:
                 writer.write(encode_frame(memory))
                 await self._drain(writer)
                 await asyncio.sleep(self._limits.memory_s)
-
-
-def _limit_silence(writer: asyncio.StreamWriter, seconds: float) -> None:
-    """Close a connection whose peer acknowledges nothing for so long (Linux)."""
-    sock = writer.get_extra_info("socket")
-    if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))

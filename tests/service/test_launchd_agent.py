@@ -39,7 +39,7 @@ def misfits(value: Any, kind: Any, name: str = "") -> list[str]:
 @pytest.fixture
 def agent() -> dict[str, Any]:
     """The agent as it is installed."""
-    read: dict[str, Any] = plistlib.loads(units.agent(PATHS))
+    read: dict[str, Any] = plistlib.loads(units.agent(PATHS, units.LAUNCHD_LABEL))
     return read
 
 
@@ -61,7 +61,7 @@ def test_all_paths_are_filled_in_and_absolute(agent: dict[str, Any]) -> None:
     assert agent["ProgramArguments"] == [str(PATHS["CARD"]), "--log-format", "json"]
     assert agent["Sockets"]["rpc"]["SockPathName"] == str(PATHS["SOCKET"])
     assert agent["StandardErrorPath"] == str(PATHS["LOG"])
-    assert b"@" not in units.agent(PATHS)
+    assert b"@" not in units.agent(PATHS, units.LAUNCHD_LABEL)
 
 
 def test_the_socket_and_what_the_daemon_makes_are_the_users_own(agent: dict[str, Any]) -> None:

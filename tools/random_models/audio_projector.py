@@ -21,12 +21,12 @@ STACK = 50
 AUDIO_TOKENS = POSITIONS // STACK
 
 
-def generate_audio_projector(path: Path | str, preset: str = "tiny", seed: int = 1) -> None:
+def generate_audio_projector(path: Path | str, preset: str = "tiny") -> None:
     """Write a projector for the models of a preset; every 30 s of sound become AUDIO_TOKENS rows."""
     width = PRESETS[preset].width
     file = ModelFile(path, "clip", f"audio projector for {preset}")
     _add_shape(file.metadata, width)
-    file.write(_tensors(width, RandomWeights(seed)))
+    file.write(_tensors(width, RandomWeights()))
 
 
 def _add_shape(metadata: gguf.GGUFWriter, width: int) -> None:

@@ -11,10 +11,10 @@ from tools.random_models.weights import RandomWeights
 KV_HEADS = [1, 4]
 
 
-def generate_by_layer(path: Path | str, seed: int = 1) -> None:
-    """Write the model, the same file for the same seed."""
+def generate_by_layer(path: Path | str) -> None:
+    """Write the model."""
     vocabulary = ByteVocabulary(TINY.vocabulary)
     file = ModelFile(path, "deci", "deci")
     llama.add_shape(file.metadata, TINY, KV_HEADS)
     vocabulary.add_to(file.metadata)
-    file.write(llama.tensors(TINY, vocabulary, RandomWeights(seed), KV_HEADS))
+    file.write(llama.tensors(TINY, vocabulary, RandomWeights(), KV_HEADS))

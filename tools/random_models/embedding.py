@@ -16,13 +16,13 @@ FEED_FORWARD = 128
 CONTEXT = 512
 
 
-def generate_embedding(path: Path | str, pooling: str = "mean", seed: int = 1, *, context: int = CONTEXT) -> None:
+def generate_embedding(path: Path | str, pooling: str = "mean", *, context: int = CONTEXT) -> None:
     """Write a model that pools by "mean" or "cls"; by "rank" it has a head that scores. It has `context` positions."""
     file = ModelFile(path, "bert", f"bert {pooling}")
     _add_shape(file.metadata, context)
     file.metadata.add_pooling_type(gguf.PoolingType[pooling.upper()])
     tokens = add_word_pieces(file.metadata)
-    file.write(_tensors(tokens, context, pooling == "rank", RandomWeights(seed)))
+    file.write(_tensors(tokens, context, pooling == "rank", RandomWeights()))
 
 
 def _add_shape(metadata: gguf.GGUFWriter, context: int) -> None:

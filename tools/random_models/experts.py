@@ -15,15 +15,15 @@ SHAPE = replace(TINY, layers=4, feed_forward=256)
 _DENSE = ("ffn_gate.", "ffn_up.", "ffn_down.")
 
 
-def generate_experts(path: Path | str, seed: int = 1) -> None:
-    """Write the model, the same file for the same seed."""
+def generate_experts(path: Path | str) -> None:
+    """Write the model."""
     vocabulary = ByteVocabulary(SHAPE.vocabulary)
     file = ModelFile(path, "llama", "experts", "q8_0")
     llama.add_shape(file.metadata, SHAPE)
     file.metadata.add_expert_count(EXPERTS)
     file.metadata.add_expert_used_count(_USED)
     vocabulary.add_to(file.metadata)
-    file.write(_tensors(vocabulary, RandomWeights(seed)))
+    file.write(_tensors(vocabulary, RandomWeights()))
 
 
 def _tensors(vocabulary: ByteVocabulary, weights: RandomWeights) -> Iterator[Tensor]:

@@ -20,32 +20,31 @@ AddShape = Callable[[gguf.GGUFWriter], None]
 StateLayer = Callable[[str, RandomWeights], Iterator[Tensor]]
 
 
-def generate_short_convolution(path: Path | str, seed: int = 1) -> None:
-    """Write an LFM2 model, whose state is a convolution over the last tokens; the same file for the same seed."""
-    _generate(path, "lfm2", seed, _convolution_shape, _convolution, attention=("q_norm", "k_norm"))
+def generate_short_convolution(path: Path | str) -> None:
+    """Write an LFM2 model, whose state is a convolution over the last tokens."""
+    _generate(path, "lfm2", _convolution_shape, _convolution, attention=("q_norm", "k_norm"))
 
 
-def generate_delta_net(path: Path | str, seed: int = 1) -> None:
-    """Write a Qwen3.5 model, whose state is a gated delta net; the same file for the same seed."""
-    _generate(path, "qwen35", seed, _delta_shape, _delta_net, attention=("q_norm", "k_norm"), gated=True)
+def generate_delta_net(path: Path | str) -> None:
+    """Write a Qwen3.5 model, whose state is a gated delta net."""
+    _generate(path, "qwen35", _delta_shape, _delta_net, attention=("q_norm", "k_norm"), gated=True)
 
 
-def generate_mamba2_hybrid(path: Path | str, seed: int = 1) -> None:
-    """Write a Granite 4 H model, whose state is that of Mamba-2; the same file for the same seed."""
-    _generate(path, "granitehybrid", seed, _mamba2_shape, _mamba2)
+def generate_mamba2_hybrid(path: Path | str) -> None:
+    """Write a Granite 4 H model, whose state is that of Mamba-2."""
+    _generate(path, "granitehybrid", _mamba2_shape, _mamba2)
 
 
 def _generate(
     path: Path | str,
     architecture: str,
-    seed: int,
     add_shape: AddShape,
     state_layer: StateLayer,
     *,
     attention: tuple[str, ...] = (),
     gated: bool = False,
 ) -> None:
-    vocabulary, weights = ByteVocabulary(TINY.vocabulary), RandomWeights(seed)
+    vocabulary, weights = ByteVocabulary(TINY.vocabulary), RandomWeights()
     file = ModelFile(path, architecture, architecture)
     llama.add_shape(file.metadata, TINY, None if gated else [0, TINY.kv_heads])
     add_shape(file.metadata)

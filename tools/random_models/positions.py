@@ -11,8 +11,8 @@ from tools.random_models.weights import RandomWeights, norm
 WIDTH = TINY.width
 
 
-def generate_positions(path: Path | str, context: int, seed: int = 1) -> None:
-    """Write a model of so many positions, the same file for the same seed."""
+def generate_positions(path: Path | str, context: int) -> None:
+    """Write a model of so many positions."""
     vocabulary = ByteVocabulary(TINY.vocabulary)
     file = ModelFile(path, "gpt2", "gpt2")
     metadata = file.metadata
@@ -23,7 +23,7 @@ def generate_positions(path: Path | str, context: int, seed: int = 1) -> None:
     metadata.add_head_count(TINY.heads)
     metadata.add_layer_norm_eps(1e-5)
     vocabulary.add_to(metadata)
-    file.write(_tensors(vocabulary, RandomWeights(seed), context))
+    file.write(_tensors(vocabulary, RandomWeights(), context))
 
 
 def _tensors(vocabulary: ByteVocabulary, weights: RandomWeights, context: int) -> Iterator[Tensor]:

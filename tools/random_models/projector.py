@@ -18,12 +18,12 @@ IMAGE = 56
 IMAGE_TOKENS = (IMAGE // PATCH) ** 2
 
 
-def generate_projector(path: Path | str, preset: str = "tiny", seed: int = 1) -> None:
+def generate_projector(path: Path | str, preset: str = "tiny") -> None:
     """Write a projector for the models of a preset; every image becomes IMAGE_TOKENS rows."""
     width = PRESETS[preset].width
     file = ModelFile(path, "clip", f"projector for {preset}")
     _add_shape(file.metadata, width)
-    file.write(_tensors(width, RandomWeights(seed)))
+    file.write(_tensors(width, RandomWeights()))
 
 
 def _add_shape(metadata: gguf.GGUFWriter, width: int) -> None:

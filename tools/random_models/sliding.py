@@ -14,15 +14,15 @@ WINDOW = 16
 LAYER_GAIN = 8.0
 
 
-def generate_sliding(path: Path | str, seed: int = 1) -> None:
-    """Write the model, the same file for the same seed."""
+def generate_sliding(path: Path | str) -> None:
+    """Write the model."""
     vocabulary = ByteVocabulary(TINY.vocabulary)
     file = ModelFile(path, "gemma3", "gemma3")
     llama.add_shape(file.metadata, TINY)
     file.metadata.add_sliding_window(WINDOW)
     file.metadata.add_sliding_window_pattern(2)
     vocabulary.add_to(file.metadata)
-    file.write(_tensors(vocabulary, RandomWeights(seed)))
+    file.write(_tensors(vocabulary, RandomWeights()))
 
 
 def _tensors(vocabulary: ByteVocabulary, weights: RandomWeights) -> Iterator[Tensor]:

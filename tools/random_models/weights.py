@@ -13,7 +13,7 @@ LOGIT_SPREAD = 3.0  # wide enough that a token of logit 0, such as the end token
 class RandomWeights:
     """Draws weights; the order of the calls decides what they return."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int = 1) -> None:
         self._generator = np.random.default_rng(seed)
 
     def matrix(self, rows: int, columns: int, spread: float = 1.0) -> Weight:

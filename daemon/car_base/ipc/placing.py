@@ -1,7 +1,9 @@
 """Frames between the daemon and its placer, the frames that a relay adds, and TLS between holders of one key pair."""
 
+import asyncio
 import hashlib
 import os
+import socket
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -187,3 +189,10 @@ def _as_file(data: bytes) -> Iterator[str]:
             file.write(data)
             file.flush()
             yield file.name
+
+
+def limit_silence(connection: asyncio.BaseTransport | asyncio.StreamWriter, seconds: float) -> None:
+    """Close a connection whose peer acknowledges nothing for so long (Linux); heartbeats show the rest."""
+    sock = connection.get_extra_info("socket")
+    if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))

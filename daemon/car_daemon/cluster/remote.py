@@ -1,7 +1,6 @@
 """An engine on another machine: its launch, which waits for a place, and one TLS connection to it."""
 
 import asyncio
-import socket
 import ssl
 from collections.abc import Callable
 from typing import cast
@@ -13,7 +12,17 @@ from car_base import guide
 from car_base.host.event_log import log
 from car_base.host.files import NotReadable, content_of, with_parts
 from car_base.ipc.frames import FromEngine, Load
-from car_base.ipc.placing import BUILT_IN, HANDSHAKE_S, EngineEnded, FromRelay, HostMemory, Place, Placed, context_of
+from car_base.ipc.placing import (
+    BUILT_IN,
+    HANDSHAKE_S,
+    EngineEnded,
+    FromRelay,
+    HostMemory,
+    Place,
+    Placed,
+    context_of,
+    limit_silence,
+)
 from car_daemon.cluster.placer import Placer
 from car_daemon.engines.cell_keeper import CellKeeper
 from car_daemon.engines.link import Engine, EngineLink, NoPlace
@@ -92,7 +101,7 @@ class RemoteEngine:
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S,
             )
-        _limit_silence(transport)
+        limit_silence(transport, _CUT_S)
 
     def send(self, message: Struct) -> None:
         """Send one frame, a load with the paths of the node; it is dropped once the connection is gone."""
@@ -122,13 +131,6 @@ class RemoteEngine:
 
     def _there(self, load: Load) -> Load:
         return structs.replace(load, path=self.seat.path, curves=self.seat.curves)
-
-
-def _limit_silence(transport: asyncio.Transport) -> None:
-    """Close a connection whose peer acknowledges nothing for so long (Linux); heartbeats show the rest."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_CUT_S * 1000))
 
 
 CONNECT_ERRORS = (OSError, ssl.SSLError, TimeoutError)

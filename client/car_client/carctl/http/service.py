@@ -9,6 +9,7 @@ from pathlib import Path
 
 from car_client.carctl.http.machine import EVERYWHERE
 from car_client.carctl.service import units
+from car_client.carctl.service.launchd import LaunchAgent
 from car_client.carctl.service.steps import Steps
 from car_client.door.certificate import pinning
 from car_client.door.settings import Address, TlsPort, default_socket
@@ -66,32 +67,19 @@ class DoorUnits:
         self._steps.run("systemctl", "--user", *arguments)
 
 
-class DoorAgent:
+class DoorAgent(LaunchAgent):
     """A LaunchAgent that runs the door from login to logout; the door binds its own sockets."""
 
     def __init__(self, steps: Steps, home: Path | None = None) -> None:
-        self._steps = steps
-        home = home or Path.home()
-        self._file = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
-        self._log = home / "Library" / "Logs" / "card-http.log"
-        self._domain = f"gui/{os.getuid()}"
-        self._service = f"{self._domain}/{LABEL}"
+        super().__init__(steps, LABEL, "card-http.log", home)
 
     def enable(self, command: Path, addresses: Sequence[Address], *, renewed: bool = False) -> None:
         """Install the agent for the command and start it anew in any case, because card.toml has its addresses."""
-        self._steps.write(self._file, units.agent({"CARD": command, "LOG": self._log}, LABEL))
-        if self._loaded():
-            self._steps.run("launchctl", "bootout", self._service)
-        self._steps.run("launchctl", "bootstrap", self._domain, str(self._file))
+        self._load({"CARD": command}, anew=True)
 
     def disable(self) -> None:
         """Stop and remove the agent."""
-        if self._loaded():
-            self._steps.run("launchctl", "bootout", self._service)
-        self._steps.remove(self._file)
-
-    def _loaded(self) -> bool:
-        return self._steps.succeeds("launchctl", "print", self._service)
+        self.uninstall()
 
 
 def _stream(address: Address) -> str:

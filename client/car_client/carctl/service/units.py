@@ -30,7 +30,7 @@ def listening(name: str, streams: Sequence[str]) -> bytes:
     return text.replace(_LISTEN, "\n".join(f"ListenStream={each}" for each in streams)).encode()
 
 
-def agent(paths: Mapping[str, Path], label: str = LAUNCHD_LABEL) -> bytes:
+def agent(paths: Mapping[str, Path], label: str) -> bytes:
     """Return a LaunchAgent, with `paths` in place of its placeholders, as CARD, SOCKET and LOG."""
     template = plistlib.loads(_templates().joinpath("launchd", f"{label}.plist").read_bytes())
     return plistlib.dumps(_filled(template, {f"@{name}@": str(path) for name, path in paths.items()}), sort_keys=False)
