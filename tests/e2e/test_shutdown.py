@@ -211,9 +211,9 @@ def test_descriptors_return_to_where_they_were(start: Start) -> None:
             with daemon.connect() as leaver:
                 leaver.first_chunk(leaver.send("infer_stream", endless()))
         daemon.wait_until_idle()
-        while len(client.result("daemon/status")["connections"]) > 1:
+        # The daemon also opens files of /proc, each for a moment.
+        while len(client.result("daemon/status")["connections"]) > 1 or process.num_fds() > before:
             pass
-        assert process.num_fds() == before
     assert daemon.stop() == 0
 
 
