@@ -10,8 +10,8 @@ from car_base.ipc.types import Tags, ToolStyle
 
 
 def _dsml(section: str) -> tuple[tuple[str, ...], ...]:
-    """Return the rows of a section that opens right behind DeepSeek's token, which templates write or join."""
-    return tuple(("DSML", before + section) for before in ("｜", "'", '"'))
+    """Return the rows of a section that opens right behind DeepSeek's token, which templates write, join or fill in."""
+    return tuple(("DSML", before + section) for before in ("｜", "'", '"', "}"))
 
 
 # A template of a family shows a row of its texts. The first row that is shown wins: markers of a base model stay in

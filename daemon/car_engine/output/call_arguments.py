@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from car_base.ipc.types import ParameterKind
-from car_engine.output.families import CDATA, Aside, Blank, Family, Head, Parameter
+from car_engine.output.families import CDATA, Aside, Attribute, Blank, Family, Head, Parameter
 from car_engine.output.json_object import copy_value, is_object, take_value, text_of
 from car_engine.output.literals import PYTHON, LiteralCopier, as_value, gemma_with, quoted
 from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
@@ -65,7 +65,9 @@ def take_slots(buffer: StreamBuffer, head: Head, *, begun: bool = False) -> Step
             return None
         if isinstance(piece, Aside) and found:
             yield from buffer.take_run(_WORD)
-        slots, after_word = slots._replace(complete=found), isinstance(piece, Aside)
+        if isinstance(piece, Attribute):
+            slots = slots.filled(piece.slot, (yield from buffer.take_run(_RUNS[piece.slot]))) if found else slots
+        slots, after_word = slots._replace(complete=found), isinstance(piece, Aside | Attribute)
     return slots
 
 
@@ -85,6 +87,11 @@ _VALUES = frozenset('{["-0123456789(<]')  # first characters of values, and of m
 _CDATA_END = Markers(["]]>"])
 # Types that a parameter's own tag has.
 _KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
+
+
+@cache
+def _only(text: str) -> Markers:
+    return Markers([text])
 
 
 @lru_cache(maxsize=256)
@@ -170,6 +177,10 @@ class ArgumentsReader:
             if slots is None:
                 if not self._buffer.cut or (yield from self._buffer.peek()):
                     self._buffer.put_back()
+                if (yield from self._begins_parameter()):
+                    # Its head cannot be read, so the call is invalid: without the parameter it would be another call.
+                    yield from self._raw(complete=False)
+                    return
                 break
             self._buffer.drop()
             key = self._family.name_of(slots.key)
@@ -181,6 +192,13 @@ class ArgumentsReader:
             else:
                 yield from self._parameter(_ends_of(parameter, key), kind)
         self._write_end("" if separator == "{" else "}")
+
+    def _begins_parameter(self) -> Steps[bool]:
+        """Return whether the first text of a parameter's head comes next, and no end of the call that begins alike."""
+        first = self._parameter_syntax.open[0]
+        if not isinstance(first, str) or (yield from self._buffer.sees(self._ends)):
+            return False
+        return (yield from self._buffer.sees(_only(first.strip())))
 
     @property
     def _parameter_syntax(self) -> Parameter:

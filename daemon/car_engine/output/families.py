@@ -33,8 +33,15 @@ class Aside(NamedTuple):
     text: str
 
 
+class Attribute(NamedTuple):
+    """A text with a slot after it that a model may leave out; forced calls have both."""
+
+    text: str
+    slot: Blank
+
+
 # Texts and slots in their order; whitespace may stand before tags.
-Head = tuple[str | Blank | Maybe | Aside, ...]
+Head = tuple[str | Blank | Maybe | Aside | Attribute, ...]
 # object: a JSON object with the name and the arguments; keyed: one with the name as its only key; json: one after the
 # head; parameters: a tagged text each; python: f(a=1); gemma: {a:1} with quotes of its own.
 Notation = Literal["object", "keyed", "json", "parameters", "python", "gemma"]
@@ -207,7 +214,7 @@ def _dsml(section: str, space: str = "") -> Family:
         notation="parameters",
         head=(f'<{token}invoke name="', NAME, '">\n'),
         parameter=Parameter(
-            (f'<{token}parameter name="', KEY, '" string="', TYPE, '">'),
+            (f'<{token}parameter name="', KEY, Attribute('" string="', TYPE), '">'),
             f"</{token}parameter>",
             types=("true", "false"),
         ),
@@ -225,7 +232,7 @@ FAMILIES: dict[ToolStyle, Family] = {
             "<|message|>",
             ("<|end|>", "<|call|>", "<|return|>"),
             re.compile(r"<\|channel\|>analysis\s*$"),
-            re.compile(r"to=(?:functions\.)?(?!(?:assistant|user)\b)([A-Za-z0-9_.-]+)"),
+            re.compile(r"to=(?!(?:assistant|user)(?:[\s<]|$))(?:functions\.)?([A-Za-z0-9_.-]+)(?=[\s<]|$)"),
         ),
     ),
     "muse": Family(
@@ -251,8 +258,10 @@ FAMILIES: dict[ToolStyle, Family] = {
         bare=True,
         escaped=True,
         notation="parameters",
-        head=('<|open|>call tool="', NAME, '" index="', WORD, '"<|sep|>'),
-        parameter=Parameter(('<|open|>argument key="', KEY, '" type="', TYPE, '"<|sep|>'), "<|close|>argument<|sep|>"),
+        head=('<|open|>call tool="', NAME, Attribute('" index="', WORD), '"<|sep|>'),
+        parameter=Parameter(
+            ('<|open|>argument key="', KEY, Attribute('" type="', TYPE), '"<|sep|>'), "<|close|>argument<|sep|>"
+        ),
         tail=("<|close|>call<|sep|>",),
         dropped=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
     ),

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from car_base.ipc.types import ParameterKind, ToolStyle
 from car_engine.grammar.schema import closed
-from car_engine.output.families import CDATA, FAMILIES, Blank, Family, Maybe
+from car_engine.output.families import CDATA, FAMILIES, Aside, Attribute, Blank, Family, Head, Maybe
 from car_engine.output.literals import kinds_of, resolved
 from car_protocol.conversation import Function
 
@@ -249,13 +249,21 @@ class _Writer:
 
     def _head(self, name: str) -> str:
         words = {Blank.NAME: literal(self._family.quoted_name(name)), Blank.WORD: _TAGGED_NUMBER}
-        pieces = []
-        for piece in self._family.head:
-            if isinstance(piece, Blank):
-                pieces.append(words[piece])
-            elif isinstance(piece, str | Maybe):
-                pieces.append(self._texts.text(piece if isinstance(piece, str) else piece.text))
-        return " ".join(pieces)
+        return " ".join(self._filled(self._family.head, words))
+
+    def _filled(self, head: Head, words: Mapping[Blank, str]) -> Iterator[str]:
+        """Yield the texts of a head, with rules in place of its slots."""
+        for piece in head:
+            match piece:
+                case Blank():
+                    yield words[piece]
+                case Attribute(text, slot):
+                    yield self._texts.text(text)
+                    yield words[slot]
+                case str(text) | Maybe(text):
+                    yield self._texts.text(text)
+                case Aside():
+                    pass
 
     def _json(self, function: Function, index: int) -> str:
         # A rule of its own for each schema, because references in it start at its root; arguments are always an object.
@@ -283,9 +291,7 @@ class _Writer:
             Blank.KEY: literal(self._family.quoted_name(key)),
             Blank.TYPE: literal(parameter.type_of(kind, schema)),
         }
-        opening = [
-            words[piece] if isinstance(piece, Blank) else self._texts.text(_text(piece)) for piece in parameter.open
-        ]
+        opening = self._filled(parameter.open, words)
         pad = self._texts.text(parameter.pad)
         values = schema.get("enum")
         if kind == "value":
@@ -296,7 +302,3 @@ class _Writer:
             chosen = " | ".join(literal(value) for value in values)
             return " ".join((*opening, pad, f"({chosen})", pad, self._texts.text(close)))
         return " ".join((*opening, pad, self._texts.until(close, CDATA if parameter.cdata else "")))
-
-
-def _text(piece: object) -> str:
-    return piece if isinstance(piece, str) else getattr(piece, "text", "")

@@ -246,7 +246,7 @@ class ToolCallReader:
         """Read the header of a message, and its body if that is not text."""
         virtual, self._begun = self._begun, ""
         complete = yield from self._header(header)
-        text = self._buffer.release().lstrip()
+        text = self._buffer.release()
         called = header.call.search(text.removesuffix(header.end)) if header.call and self._calls and complete else None
         if called is not None:
             self._open.begin(called[1])
@@ -257,11 +257,10 @@ class ToolCallReader:
             self._buffer.drop()
             self._open.end(closed=closed)
         elif complete and header.thought is not None and header.thought.search(text.removesuffix(header.end)):
-            yield from self._thought(text)
+            yield from self._thought(text.lstrip())
         elif not complete or (header.text is not None and not header.text.search(text)):
             # Not a header after all.
-            dropped = header.start if virtual or header.text is None else ""
-            self._parts.append("" if self._buffer.cut else text.removeprefix(dropped))
+            self._parts.append("" if self._buffer.cut else text.removeprefix(virtual))
 
     def _header(self, header: MessageHeader) -> Steps[bool]:
         """Take the rest of a header; False if arguments, an end or its bound come first."""
@@ -269,7 +268,10 @@ class ToolCallReader:
             if (yield from self._buffer.take_literal(header.end)):
                 return True
             character = yield from self._buffer.peek()
-            if character in ("", "\n", "{") or (yield from self._buffer.sees(self._found.message_ends)):
+            if character == "\n":
+                yield from self._buffer.take_spaces()
+                return (yield from self._buffer.take_literal(header.end))
+            if character in ("", "{") or (yield from self._buffer.sees(self._found.message_ends)):
                 return False
             yield from self._buffer.take_literal(character)
         return False
@@ -290,7 +292,10 @@ class ToolCallReader:
     def _thought(self, header: str) -> Steps[None]:
         self._thinking = True
         self._reason(header if self._keep else "")
-        marker = yield from self._buffer.copy_until_any(self._found.message, self._reason, close=True)
+        while marker := (yield from self._buffer.copy_until_any(self._found.message, self._reason, close=True)):
+            if (yield from self._counts(marker)):
+                break
+            self._reason(self._buffer.release())
         self._thinking = False
         if marker is None:
             rest = self._buffer.release()

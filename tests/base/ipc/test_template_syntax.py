@@ -1,5 +1,8 @@
 """The syntax of a model by its chat template, which the daemon reads for every file that is not loaded."""
 
+# DeepSeek writes its control tokens with a wide bar.
+# ruff: noqa: RUF001
+
 import pytest
 
 from car_base.ipc.template_syntax import abilities_of, style_of
@@ -25,6 +28,9 @@ def test_a_template_of_one_mark_a_thousand_times_takes_no_seconds(mark: str) -> 
         ("<tool_calls>\n<answer>", "hunyuan_a13b"),
         ("<answer>\n<tool_calls>", "hunyuan_a13b"),
         ("<tool_call>", "hermes"),
+        ("{% set d = '｜DSML｜' %}<{{ d }}tool_calls>", "deepseek_v4"),
+        ("{% set d = '｜DSML｜' %}<{{ d }} calls>", "deepseek_v4_1"),
+        ("{% set d = '｜DSML｜' %}<{{ d }}function_calls>", "deepseek_v3_2"),
     ],
 )
 def test_the_marks_of_a_family_count_in_their_order(template: str, style: str | None) -> None:

@@ -183,3 +183,64 @@ def test_a_marker_of_minimax_in_an_argument_without_a_type_is_text(kind: dict[st
     value = "(see ]<]minimax[>[ here)"
     text = written(FAMILIES["minimax_m3"], [Call(function, {"t": value})])
     assert read_in("minimax_m3", [text], [function]) == ("", [("get", json.dumps({"t": value}), None)])
+
+
+FINAL = f"<|end|>{HARMONY}<|channel|>final<|message|>Done."
+
+
+@pytest.mark.parametrize("marker", [*MARKERS, "<|end|> ", f"{HARMONY} here"])
+def test_a_marker_that_begins_no_message_is_a_part_of_the_thought_and_of_the_answer(marker: str) -> None:
+    words = f"Use the {marker} token."
+    thought = f"<|channel|>analysis<|message|>{words}{FINAL}"
+    for pieces in cuts(thought):
+        reader = ToolCallReader("gpt_oss", lambda: "id", kinds_of([GET]), begun=HARMONY)
+        text, reasoning, calls = said([part for piece in pieces for part in reader.push(piece)] + reader.finish())
+        assert (text, reasoning, calls) == ("Done.", words, [])
+    if marker.strip() in ("<|channel|>", f"{HARMONY} here"):
+        assert found("gpt_oss", f"<|channel|>final<|message|>{words}") == (words, [])
+
+
+def test_a_line_break_in_a_header_of_gpt_oss_does_not_show_it() -> None:
+    assert found("gpt_oss", "<|channel|>final\n<|message|>Done.") == ("Done.", [])
+
+
+@pytest.mark.parametrize("name", ["user", "assistant", "user-info", "user.info", "users", "get"])
+def test_a_tool_of_gpt_oss_may_have_the_name_of_a_role(name: str) -> None:
+    function = Function(name, "", GET.parameters)
+    text = f" to=functions.{name}<|channel|>commentary json<|message|>" + '{"t": "x"}<|call|>'
+    assert found("gpt_oss", text, [function]) == ("", [(name, '{"t": "x"}', None)])
+
+
+def test_a_recipient_of_gpt_oss_that_is_no_name_calls_nothing() -> None:
+    text = " to=functions.get/all<|channel|>commentary json<|message|>{}<|call|>"
+    assert found("gpt_oss", text)[1] == []
+
+
+ATTRIBUTES: dict[ToolStyle, list[str]] = {
+    "deepseek_v3_2": [' string="true"', ' string="false"'],
+    "deepseek_v4": [' string="true"', ' string="false"'],
+    "deepseek_v4_1": [' string="true"', ' string="false"'],
+    "kimi_k3": [' type="string"', ' type="number"', ' index="1"'],
+}
+
+
+@pytest.mark.parametrize("style", ATTRIBUTES)
+def test_an_attribute_that_a_model_leaves_out_costs_no_argument(style: ToolStyle) -> None:
+    call = written(FAMILIES[style], [Call(GET, {"t": "x", "n": 3})])
+    for attribute in ATTRIBUTES[style]:
+        assert attribute in call
+        assert found(style, call.replace(attribute, "")) == ("", [("get", '{"t": "x", "n": 3}', None)])
+
+
+@pytest.mark.parametrize("style", [style for style, family in FAMILIES.items() if family.parameter is not None])
+def test_a_call_whose_second_parameter_cannot_be_read_is_invalid_wherever_it_is_cut(style: ToolStyle) -> None:
+    family = FAMILIES[style]
+    assert family.parameter is not None
+    first = str(family.parameter.open[0])
+    call = written(family, [Call(GET, {"t": "x", "n": 3})])
+    place = call.rindex(first, 0, call.rindex("3")) + len(first)
+    odd = f"{call[:place]}<odd>{call[place:]}"
+    assert [invalid for *_, invalid in found(style, odd)[1]] == ["arguments"]
+    for end in range(place + 2, len(odd)):
+        text, calls = read_in(style, [odd[:end]], [GET], bound=True)
+        assert [invalid for *_, invalid in calls] == ["arguments"], (text, calls)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from car_engine.output.families import Aside, Blank, Family, Head, Maybe
+from car_engine.output.families import Aside, Attribute, Blank, Family, Head, Maybe
 from car_protocol.conversation import Function
 
 _WORDS = {"python": {True: "True", False: "False", None: "None"}, "gemma": {True: "true", False: "false", None: "null"}}
@@ -62,6 +62,8 @@ def _head(head: Head, words: Mapping[Blank, str]) -> str:
                 texts.append(words.get(piece, "1"))
             case Maybe(text):
                 texts.append(text)
+            case Attribute(text, slot):
+                texts += [text, words.get(slot, "1")]
             case Aside():
                 pass
     return "".join(texts)
