@@ -17,7 +17,7 @@ MAX_LEVELS = 10
 MAX_NAME_BYTES = 256
 _TEXT_OR_JSON = "a text, or any JSON value"
 # A side of a predicate that says nothing.
-_EMPTY: tuple[object, ...] = (None, "", [], {})
+EMPTY: tuple[object, ...] = (None, "", [], {})
 # The members by which an item of a state is a message.
 _SAYS = ("content", "tool_calls")
 
@@ -113,7 +113,7 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
     def messages(self) -> list[Message] | None:
         """The state as messages; None if it is a text or another JSON value. Raises ValueError with a path."""
         state = self.state
-        if not isinstance(state, list) or not state or not all(map(_is_message, state)):
+        if not isinstance(state, list) or not state or not all(map(is_message, state)):
             return None
         try:
             return msgspec.convert(state, Messages)
@@ -180,7 +180,8 @@ class DecideParams(DecisionPrompt, frozen=True, kw_only=True):
             raise ValueError("`state`: its messages are empty: give what the questions are about")
 
 
-def _is_message(item: object) -> bool:
+def is_message(item: object) -> bool:
+    """Return whether an item of a state is meant as a message; any other makes the state a JSON value."""
     return isinstance(item, dict) and isinstance(item.get("role"), str) and any(name in item for name in _SAYS)
 
 
@@ -205,7 +206,7 @@ def _check(path: str, question: Question) -> None:
                     raise ValueError(f"`{path}.levels[{index}].label`: is null: describe the level")
                 check_exact(f"{path}.levels[{index}].label", level.label)
         case Predicate(true=true, false=false):
-            if all(each in _EMPTY for each in (question.instructions, true, false)):
+            if all(each in EMPTY for each in (question.instructions, true, false)):
                 raise ValueError(f"`{path}.instructions`: is empty: ask something, or describe `true` or `false`")
             check_exact(f"{path}.true", true)
             check_exact(f"{path}.false", false)

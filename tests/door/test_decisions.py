@@ -64,7 +64,7 @@ async def test_openais_questions_and_answers_are_the_daemons(offline: OfflineDoo
                 "instructions": "How much?",
                 "levels": [{"label": "little"}, {"label": {"label": "much", "description": 1}}],
             },
-            {"type": "predicate", "instructions": {"is": "it"}},
+            {"type": "predicate", "name": "so", "instructions": {"is": "it"}},
         ],
     }
     assert found["answers"] == [
@@ -91,6 +91,37 @@ async def test_openais_questions_and_answers_are_the_daemons(offline: OfflineDoo
     ]
     assert found["usage"]["input_tokens"] == found["usage"]["total_tokens"] == 30
     assert found["usage"]["input_tokens_details"]["cached_tokens"] == 12
+
+
+@pytest.mark.parametrize("names", [["a", "a", "1"], ["é" * 129, "", None], ["2", "0", "1"]])
+async def test_a_name_that_decide_would_refuse_is_the_answers_alone(
+    names: list[str | None], offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    asked = [{"type": "predicate", "name": name, "instructions": "Is it?"} for name in names]
+    found = (await offline.post("/v1/decisions", {"input": "x", "questions": asked})).json
+    assert [each["name"] for each in found["answers"]] == names
+    assert not any("name" in each for each in deciding.params("decide")["questions"])
+
+
+@pytest.mark.parametrize("lacks", ["images", "audio"])
+@pytest.mark.parametrize(
+    ("state", "more", "place"),
+    [
+        ("x", {"images": [URL]}, ["images"]),
+        ("<a>", {"assets": {"<a>": {"data_base64": PNG}}}, ["assets"]),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": URL}]}]},
+            {},
+            ["state", "messages"],
+        ),
+    ],
+)
+async def test_images_that_the_model_cannot_take_are_named_where_they_were_sent(
+    state: Any, more: dict[str, Any], place: list[str], lacks: str, offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    deciding.answers["decide"] = RpcError("model_unavailable", lacks=lacks)
+    found = await systemone(offline, state, **more)
+    assert found.json["detail"][0]["loc"] == ["body", *place]
 
 
 @pytest.mark.parametrize("lacks", ["images", "audio"])
@@ -165,6 +196,8 @@ async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deci
         ("a text", "a text"),
         ({"b": 1, "a": [2]}, {"b": 1, "a": [2]}),
         (["one", "two"], ["one", "two"]),
+        ([{"role": "admin", "email": "b"}], [{"role": "admin", "email": "b"}]),
+        ({"messages": [{"role": "admin"}]}, {"messages": [{"role": "admin"}]}),
         ([{"role": "user", "content": "Hi"}], [{"role": "user", "content": "Hi"}]),
         ({"messages": [{"role": "user", "content": "Hi"}]}, [{"role": "user", "content": "Hi"}]),
         (
@@ -181,7 +214,17 @@ async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deci
             [{"role": "user", "content": [IMAGE, {"type": "text", "text": "See"}]}],
         ),
     ],
-    ids=["text", "object", "list", "messages", "messages in an object", "an answer of OpenAI's", "images first"],
+    ids=[
+        "text",
+        "object",
+        "list",
+        "records",
+        "records in an object",
+        "messages",
+        "messages in an object",
+        "an answer of OpenAI's",
+        "images first",
+    ],
 )
 async def test_a_state_is_a_text_messages_or_json(
     state: Any, sent: Any, offline: OfflineDoor, deciding: FakeDaemon
@@ -346,6 +389,7 @@ async def test_a_wrong_question_is_refused_with_its_path(
         ("questions[1].options", ["body", "questions", "b.0", "criteria"]),
         ("questions[0].levels[2].label", ["body", "questions", "a", "criteria", 2]),
         ("questions[0].true", ["body", "questions", "a", "criteria", "true"]),
+        ("questions[2].options[1].description", ["body", "questions", "c", "criteria", "y.z"]),
         ("state", ["body", "state"]),
     ],
 )
@@ -353,7 +397,8 @@ async def test_the_daemons_refusal_names_the_members_that_were_sent(
     param: str, place: list[Any], offline: OfflineDoor, deciding: FakeDaemon
 ) -> None:
     deciding.first["decide"] = [RpcError("invalid_params", param=param, why="is wrong")]
-    found = await systemone(offline, questions={"a": NOUL["so"], "b.0": NOUL["so"]})
+    choice = {"type": "choice", "criteria": {"x": None, "y.z": 1}}
+    found = await systemone(offline, questions={"a": NOUL["so"], "b.0": NOUL["so"], "c": choice})
     assert found.status == 422
     assert found.json["detail"][0]["loc"] == place
 
@@ -368,11 +413,21 @@ async def test_the_daemons_refusal_of_a_turn_names_it_where_it_was_sent(
     assert found.json["detail"][0]["loc"] == ["body", "state", *below, 1, "content"]
 
 
-async def test_openais_refusals_name_its_members(offline: OfflineDoor, deciding: FakeDaemon) -> None:
-    deciding.first["decide"] = [RpcError("invalid_params", param="questions[0].options", why="has 1 option")]
+@pytest.mark.parametrize(
+    ("param", "member"),
+    [
+        ("questions[0].options", "questions[0].choices"),
+        ("questions[1].levels[0].label", "questions[1].levels[0].label"),
+        ("questions[1].levels[1].label", "questions[1].levels[1].description"),
+    ],
+)
+async def test_openais_refusals_name_its_members(
+    param: str, member: str, offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    deciding.first["decide"] = [RpcError("invalid_params", param=param, why="is wrong")]
     found = await offline.post("/v1/decisions", {"input": "x", "questions": QUESTIONS})
     assert found.status == 400
-    assert found.json["error"]["param"] == "questions[0].choices"
+    assert found.json["error"]["param"] == member
 
 
 @pytest.mark.parametrize(

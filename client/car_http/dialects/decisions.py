@@ -1,5 +1,6 @@
 """`POST /v1/decisions`: OpenAI's decisions, and what both endpoints of decisions have in common."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from car_http.dialects.bodies import Part
 from car_http.dialects.common import OWN_HEADERS, Caller, as_sent, caller_params, given, own_params, packed, same_named
 from car_http.dialects.responses.requests import Item, conversation, json_value
 from car_http.problems import bad
-from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
+from car_protocol.decide import MAX_NAME_BYTES, ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
 from car_protocol.infer import Lora, Milliseconds, Priority
 from car_protocol.meta import note
 
@@ -96,19 +97,25 @@ class DecideJob(Struct, frozen=True):
     params: dict[str, Any]
     whole: Callable[[Decision], dict[str, Any]]
     named: Callable[[str], str]  # a param of `decide` as the request names it
+    media: str  # the member that has the images and sounds
 
 
 def read(request: DecisionsRequest, caller: Caller) -> DecideJob:
     """Translate a request; raises Problem."""
     state = request.input if isinstance(request.input, str) else _conversation(request.input)
-    asked = [_asked(question, f"questions[{place}]") for place, question in enumerate(request.questions)]
+    names = _names(request.questions)
+    asked = [
+        _asked(question, f"questions[{place}]") | given(name=name)
+        for place, (question, name) in enumerate(zip(request.questions, names, strict=True))
+    ]
     params = given(state=state, questions=asked, model=request.model or None)
     params |= caller_params(caller, user=request.safety_identifier, session=request.prompt_cache_key, stream=False)
     labels = [(question.name, _labels(question)) for question in request.questions]
     return DecideJob(
         packed(params | own_decision(caller, request.card)),
         partial(_object, labels),
-        partial(_named, own_names(request, caller)),
+        partial(_named, own_names(request, caller) | _described(request.questions)),
+        "input",
     )
 
 
@@ -152,8 +159,26 @@ def _conversation(items: list[Item]) -> list[dict[str, Any]]:
     return conversation(items, "input")
 
 
+def _names(questions: Sequence[Question]) -> list[str | None]:
+    """Return the names that questions have for `decide`, which a model may see: of names that it refuses, none."""
+    names = [each.name for each in questions]
+    taken = Counter((*names, *map(str, range(len(questions)))))
+    return [name if name and taken[name] == 1 and len(name.encode()) <= MAX_NAME_BYTES else None for name in names]
+
+
+def _described(questions: Sequence[Question]) -> dict[str, str]:
+    """Return the params of `decide` for levels with a description: a label of its own is a text, and has no fault."""
+    return {
+        f"questions[{place}].levels[{number}].label": f"questions[{place}].levels[{number}].description"
+        for place, question in enumerate(questions)
+        if isinstance(question, Score)
+        for number, level in enumerate(question.levels)
+        if level.description is not None
+    }
+
+
 def _named(own: Mapping[str, str], param: str) -> str:
-    """Return a param of `decide` as the request names it; `own` has the names of card's own members."""
+    """Return a param of `decide` as the request names it; `own` has the names of its members that differ."""
     if param.startswith("state"):
         return "input" + param.removeprefix("state")
     return own.get(param) or param.replace(".options", ".choices")

@@ -12,7 +12,7 @@ from car_http.dialects.common import Caller, caller_params, converted, given, im
 from car_http.dialects.decisions import DecideJob, Labelled, OwnDecision, own_decision, own_names, paired
 from car_http.dialects.errors import beneath
 from car_http.problems import bad
-from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, shown
+from car_protocol.decide import ChoiceAnswer, Decision, PredicateAnswer, QuestionAnswer, is_message, shown
 from car_protocol.limits import MAX_FRAME_BYTES, MAX_IMAGES
 from car_protocol.meta import note
 
@@ -87,8 +87,10 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
     params = given(state=state, questions=asked, model=request.model or None)
     params |= caller_params(caller, user=None, session=None, stream=False)
     labels = [(name, _labels(question)) for name, question in questions.items()]
-    named = partial(_named, list(questions), own_names(request, caller), _turns_at(request.state))
-    return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), named)
+    turns_at = _turns_at(request.state)
+    named = partial(_named, labels, own_names(request, caller), turns_at)
+    media = "images" if request.images else "assets" if request.assets else turns_at
+    return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), named, media)
 
 
 def _question(name: str, asked: Any) -> Any:
@@ -118,17 +120,20 @@ def _labels(question: Question) -> list[Any]:
     return list(question.criteria) if isinstance(question, Choice | Score) else []
 
 
-def _named(names: Sequence[str], own: Mapping[str, str], turns_at: str, param: str) -> str:
+def _named(asked: Sequence[tuple[str, list[Any]]], own: Mapping[str, str], turns_at: str, param: str) -> str:
     """Return a param of `decide` as the request names it; `own` has the names of card's own members."""
     found = _QUESTION.fullmatch(param)
     if found is None:
         return turns_at + param.removeprefix(_STATE) if param.startswith(f"{_STATE}[") else own.get(param, param)
     member, dot, rest = found[2].removeprefix(".").partition(".")
     head, bracket, index = member.partition("[")
+    name, labels = asked[int(found[1])]
     if bracket and head in _MEMBERS:
         dot = rest = ""  # what stands there is the value or the level itself
     path = "".join((_MEMBERS.get(head, head), bracket, index, dot, rest))
-    return ".".join(filter(None, (beneath("questions", names[int(found[1])]), path)))
+    if bracket and head == "options":
+        path = beneath("criteria", labels[int(index.removesuffix("]"))])
+    return ".".join(filter(None, (beneath("questions", name), path)))
 
 
 def _images(assets: Mapping[str, Asset], parts: Mapping[str, bytes]) -> dict[str, str]:
@@ -161,10 +166,10 @@ def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
     """Return the state as `decide` takes it: images are parts of messages; raises Problem."""
     state = request.state
     images = [_image(image_data(url, f"images[{place}]")) for place, url in enumerate(request.images or [])]
-    if (where := _turns_at(state)) != _STATE:
-        state = state["messages"]
-    if isinstance(state, list) and state and all(isinstance(each, dict) and "role" in each for each in state):
-        messages = [_message(each, f"{where}[{place}]") for place, each in enumerate(state)]
+    where = _turns_at(state)
+    turns = state if where == _STATE else state["messages"]
+    if isinstance(turns, list) and turns and all(map(is_message, turns)):
+        messages = [_message(each, f"{where}[{place}]") for place, each in enumerate(turns)]
     elif images or assets:
         messages = [{"role": "user", "content": [{"type": "text", "text": shown(state)}]}]
     else:

@@ -39,6 +39,6 @@ async def _decide(door: DoorContext, exchange: Exchange, job: DecideJob) -> None
         param = error.data.get("param")
         problem = problem_of(error, {param: job.named(param)} if isinstance(param, str) else {})
         if error.data.get("lacks") in ("images", "audio"):
-            problem.param = job.named("state")  # questions have neither
+            problem.param = job.media
         raise problem from error
     await exchange.respond(msgspec.json.encode(job.whole(found)))

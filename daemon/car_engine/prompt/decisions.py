@@ -12,7 +12,7 @@ from car_engine.batching.sequences import GRID_TOKENS
 from car_engine.prompt.conversation import Conversations, RenderedPrompt
 from car_engine.prompt.decision_families import CHAT, NEED_HEADS, OWN_WORDS, RATINGS, DecisionFamily
 from car_protocol.conversation import AudioPart, ImagePart, Message, TextPart
-from car_protocol.decide import Choice, DecisionPrompt, Predicate, Question, Score, shown, type_of
+from car_protocol.decide import EMPTY, Choice, DecisionPrompt, Predicate, Question, Score, shown, type_of
 
 # The words of decision templates for the types of questions.
 _TYPES = {"choice": "choice", "score": "score", "predicate": "noul"}
@@ -259,7 +259,7 @@ def _sorted(value: Any) -> Any:
 
 def _conversation(params: DecisionPrompt, question: Question, items: list[ShownOption], labels: Sequence[str]) -> Chat:
     """Return the question as a chat: the state comes first, so that it is the prefix of all questions."""
-    lines = [f"Question: {shown(question.instructions) if question.instructions is not None else _SIDES}"]
+    lines = [f"Question: {_SIDES if question.instructions in EMPTY else shown(question.instructions)}"]
     for item, label in zip(items, labels, strict=False):
         key, description = item if not isinstance(question, Score) else (shown(item.description), None)
         lines.append(f"{label}. {key}" + (f": {shown(description)}" if description not in (None, "") else ""))
@@ -272,7 +272,7 @@ def _conversation(params: DecisionPrompt, question: Question, items: list[ShownO
 
 def _told(message: Message) -> Iterator[TextPart | ImagePart | AudioPart]:
     """Yield a message of the state as a part of a text about a conversation."""
-    yield TextPart(f"{message.role}: ")
+    yield TextPart(f"{message.role} {message.name}: " if message.name else f"{message.role}: ")
     yield from message.content if isinstance(message.content, list) else [TextPart(message.text)]
     for call in message.tool_calls or []:
         yield TextPart(f"{call.function.name}({call.function.arguments})")
