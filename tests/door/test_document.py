@@ -148,7 +148,7 @@ ITEMS = [{"type": "function_call_output", "call_id": "c", "output": [{"type": "i
             {"input": "Hi", "tool_choice": 1},
         ),
         ("/v1/messages", MESSAGES | {"output_config": {"format": FORM}}, MESSAGES | {"output_config": {"format": "f"}}),
-        ("/v1/responses", {"input": ITEMS}, {"input": [{"type": "function_call_output", "output": {}}]}),
+        ("/v1/responses", {"input": ITEMS}, {"input": [{"type": "function_call_output", "call_id": 1}]}),
         ("/api/chat", {"model": "m", "tools": [TOOL]}, {"model": "m", "tools": ["f"]}),
         ("/api/generate", {"model": "m", "card": {"wait": False}}, {"model": "m", "card": {"timeout_ms": 0}}),
     ],

@@ -74,6 +74,8 @@ def left_out(path: str, answer: Answer) -> Any:
         ),
         (OLLAMA, {"tools": [{"type": "web_search_preview"}, FUNCTION]}, ["web_search"]),
         (CHAT, {"tools": [{"type": "x_search"}, {"type": "google_search"}, FUNCTION]}, ["x_search", "google_search"]),
+        (CHAT, {"tools": [{"type": "openrouter:datetime"}, FUNCTION]}, ["openrouter:datetime"]),
+        (CHAT, {"tools": [{"type": "web_extractor"}, FUNCTION]}, ["web_extractor"]),
         (
             CHAT,
             {"tools": [{"type": "builtin_function", "function": {"name": "$web_search"}}, FUNCTION]},
@@ -123,6 +125,7 @@ STEPS: dict[str, dict[str, Any]] = {
             ASKED,
             {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}},
             {"type": "mcp_list_tools", "server_label": "x", "tools": []},
+            {"type": "mcp_call", "id": "m", "output": {"content": 1}, "arguments": {}},
             {"role": "assistant", "content": "It is."},
             ASKED,
         ]
@@ -134,7 +137,7 @@ STEPS: dict[str, dict[str, Any]] = {
                 "role": "assistant",
                 "content": [
                     {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "heat"}},
-                    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+                    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": {"error_code": "unavailable"}},
                     {"type": "mcp_tool_use", "id": "m1", "name": "f", "server_name": "x", "input": {}},
                     {"type": "text", "text": "It is."},
                 ],
@@ -155,6 +158,30 @@ async def test_steps_that_a_vendors_server_took_earlier_are_left_out_and_the_con
     turns = [(turn["role"], turn["content"]) for turn in fake.params("infer")["messages"]]
     assert [role for role, _ in turns] == ["user", "assistant", "user"]
     assert turns[1] == ("assistant", "It is.")
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "place"),
+    [
+        (
+            MESSAGES,
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": {}}]}]},
+            "messages[0].content[0].content",
+        ),
+        (RESPONSES, {"input": [{"type": "function_call_output", "call_id": "1", "output": {}}]}, "input[0].output"),
+        (
+            RESPONSES,
+            {"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": {}}]},
+            "input[0].arguments",
+        ),
+    ],
+)
+async def test_a_step_of_the_clients_own_in_such_a_form_is_refused_with_its_path(
+    offline: OfflineDoor, path: str, more: dict[str, Any], place: str
+) -> None:
+    answer = await offline.post(path, BODIES[path] | more)
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith(f"{place}: Expected `")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from car_http.problems import Problem, bad
 
 # Of OpenAI, Anthropic, xAI, Google, Moonshot and Mistral together. The vendors add dates and forms to them, and their
 # steps have the same names: `web_search_20250305`, `mcp_toolset`, `web_search_call`. Routers put their own name before
-# a colon: `openrouter:web_search`.
+# a colon, as no function can: all such tools are theirs, `openrouter:web_search` and `openrouter:datetime` alike.
 KINDS = (
     "advisor",
     "apply_patch",
@@ -37,17 +37,18 @@ KINDS = (
     "text_editor",
     "tool_search",
     "url_context",
+    "web_extractor",
     "web_fetch",
     "web_search",
     "x_search",
 )
-_VENDOR_TOOL = re.compile(f"(?:[a-z]+:)?({'|'.join(KINDS)})(?:_.*)?", re.DOTALL)
+_VENDOR_TOOL = re.compile(f"(?:[a-z]+:)?({'|'.join(KINDS)})(?:_.*)?|([a-z]+:[a-z_]+)", re.DOTALL)
 
 
 def vendor_tool(kind: str | None) -> str | None:
     """Return the vendor's tool that a type, of a tool or of a step, is a form of; None for other types."""
     found = _VENDOR_TOOL.fullmatch(kind or "")
-    return found[1] if found else None
+    return found[1] or found[2] if found else None
 
 
 def each_once(kinds: Iterable[str | None]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from car_http.dialects.common import (
     Caller,
     as_sent,
     caller_params,
+    converted,
     given,
     own_params,
     refuse,
@@ -63,7 +64,7 @@ class Block(Struct, kw_only=True):
     name: str | None = None
     input: Annotated[Any, note("arguments of a call, as data")] = None
     tool_use_id: str | None = None
-    content: "str | list[Block] | None" = None
+    content: Annotated[Any, note("of a tool_result: a text or blocks")] = None
     title: Annotated[str | None, note("of a document")] = None
     context: Annotated[str | None, note("facts about a document")] = None
 
@@ -302,9 +303,9 @@ def _assistant(blocks: list[Block], place: str) -> Turn:
 
 
 def _result(block: Block, place: str) -> Turn:
-    content: Any = block.content
-    if isinstance(block.content, list):
-        content = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(block.content)]
+    content = converted(block.content, str | list[Block] | None, f"{place}.content")
+    if isinstance(content, list):
+        content = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     return {"role": "tool", "content": content or "", "tool_call_id": block.tool_use_id}
 
 

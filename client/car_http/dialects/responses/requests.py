@@ -13,6 +13,7 @@ from car_http.dialects.common import (
     audio_part,
     called_arguments,
     caller_params,
+    converted,
     given,
     image_data,
     own_params,
@@ -69,7 +70,7 @@ class ReasoningOptions(Struct, kw_only=True):
 
 
 class Item(Struct, kw_only=True):
-    """An item of the conversation; it has the members that its type names."""
+    """An item of the conversation; it has the members that its type names, a vendor's step in forms of its own."""
 
     type: Annotated[
         str | None,
@@ -81,9 +82,9 @@ class Item(Struct, kw_only=True):
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
-    arguments: Annotated[str | None, note("of a function's call, a JSON text")] = None
+    arguments: Annotated[Any, note("of a function's call, a JSON text")] = None
     input: Annotated[str | None, note("of a custom tool's call")] = None
-    output: Annotated[str | list[Part] | None, note("the result of a call")] = None
+    output: Annotated[Any, note("the result of a call: a text or parts")] = None
 
 
 class ResponsesRequest(Struct, kw_only=True):
@@ -264,7 +265,7 @@ def _message(item: Item, place: str) -> Turn:
 def _call(item: Item, place: str) -> Turn:
     if not item.name:
         raise bad(f"{place}.name", "give the name of the tool")
-    arguments = called_arguments(item.arguments)
+    arguments = called_arguments(converted(item.arguments, str | None, f"{place}.arguments"))
     if item.type == "custom_tool_call":
         arguments = msgspec.json.encode({CUSTOM_INPUT: item.input or ""}).decode()
     call = {"id": item.call_id, "function": {"name": offered_name(item.name, item.namespace), "arguments": arguments}}
@@ -272,7 +273,8 @@ def _call(item: Item, place: str) -> Turn:
 
 
 def _output(item: Item, place: str) -> Turn:
-    return {"role": "tool", "content": _content(item.output, f"{place}.output"), "tool_call_id": item.call_id}
+    output = converted(item.output, str | list[Part] | None, f"{place}.output")
+    return {"role": "tool", "content": _content(output, f"{place}.output"), "tool_call_id": item.call_id}
 
 
 def _thoughts(item: Item, place: str) -> Turn:
