@@ -1,7 +1,6 @@
 """uvicorn's protocol with bounds on the head of a request, and the socket's kind in the state."""
 
 import asyncio
-import json
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,6 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from car_http.crowds import Strangers
+from car_http.dialects.errors import Dialect, dialect_of, encoded
+from car_http.problems import Problem
 
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 200
@@ -84,6 +85,7 @@ class DoorProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, visit: Visit | None = None, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self.url = b""  # until the head of a request begins
         self._visit = visit  # None on this machine's own sockets
 
     def connection_made(self, transport: Any) -> None:
@@ -198,12 +200,17 @@ class DoorProtocol(HttpToolsProtocol):
             return
         answering = self._answering
         if answering is None or answering.response_complete or not answering.response_started:
-            error = {"message": message, "type": "invalid_request_error", "param": None, "code": REFUSAL}
-            body = json.dumps({"error": error}).encode()
+            body = encoded(self._dialect().shape(Problem(status, REFUSAL, message)))
             head = f"HTTP/1.1 {status} {_REASONS[status]}\r\ncontent-type: application/json\r\n"
             head += f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             self.transport.write(head.encode() + body)
         self.transport.close()
+
+    def _dialect(self) -> Dialect:
+        """Return the dialect of the last request whose head began, OpenAI's if none did."""
+        path, _, _ = self.url.partition(b"?")
+        anthropic = any(name == b"anthropic-version" for name, _ in self.headers or ())
+        return dialect_of(path.decode("latin-1"), anthropic=anthropic)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Answer a request, also a request whose head began before the last answer ended: the idle time ends."""

@@ -38,6 +38,7 @@ CASES: list[tuple[str, dict[str, Any], int, str]] = [
 
 
 FORM = {"response_format": {"type": "json_object"}}
+SCHEMA_FORM = {"type": "json_schema", "schema": {"type": "object"}}
 
 
 async def refused(door: OfflineDoor, fake: FakeDaemon, error: RpcError, *, stream: bool = False) -> Answer:
@@ -169,6 +170,25 @@ async def test_a_body_that_cannot_be_served_is_refused_by_its_member(
     answer = await offline.post(CHAT, body)
     assert answer.status == 400
     assert expected in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "param"),
+    [
+        (CHAT, {"response_format": {"type": "json_object"}, "json_schema": {"type": "string"}}, "json_schema"),
+        (
+            "/v1/messages",
+            {"max_tokens": 9, "output_format": SCHEMA_FORM, "output_config": {"format": SCHEMA_FORM}},
+            "output_format",
+        ),
+    ],
+)
+async def test_two_forms_of_one_answer_are_refused(
+    offline: OfflineDoor, path: str, more: dict[str, Any], param: str
+) -> None:
+    answer = await offline.post(path, HELLO | more)
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith(f"{param}: is a second form beside ")
 
 
 async def test_a_last_message_that_goes_on_leaves_no_room_for_the_begin_of_another(

@@ -132,6 +132,7 @@ async def test_several_prompts_are_answered_by_a_list(offline: OfflineDoor, fake
         ({"prompt": ["a", "b"], "stream": True}, "stream"),
         (PROMPT | {"logit_bias": [["Hi", 1.0]]}, "logit_bias[0]"),
         (PROMPT | {"logit_bias": [[1, True]]}, "logit_bias[0]"),
+        (PROMPT | {"logit_bias": [[1, 2.0], [-1, 1.0]]}, "logit_bias[1]"),
         (PROMPT | {"post_sampling_probs": True}, "post_sampling_probs"),
         (PROMPT | {"image_data": [{"data": "", "id": 1}]}, "image_data"),
     ],

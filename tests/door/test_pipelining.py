@@ -405,3 +405,25 @@ def test_requests_without_end_take_no_memory_and_leave_no_trace(
         # A read brings at most 256 KiB to a connection; Python gives little of it back.
         assert process.memory_info().rss - before < 20 * 2**18
         assert door.stop().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "headers", "path"),
+    [
+        ("/v1/chat/completions", "", ["error", "code"]),
+        ("/v1/messages?beta=true", "", ["type"]),
+        ("/v1/models", "anthropic-version: 2023-06-01\r\n", ["type"]),
+        ("/api/chat", "", ["error"]),
+        ("/v1/systemone", "", ["detail", 0, "msg"]),
+    ],
+)
+async def test_a_request_that_is_no_http_is_refused_in_its_dialects_shape(
+    bench: Bench, target: str, headers: str, path: list[str | int]
+) -> None:
+    await bench.send(f"POST {target} HTTP/1.1\r\nHost: here\r\n{headers}Content-Length: x\r\n\r\n".encode())
+    assert bench.client.received.startswith(b"HTTP/1.1 400 ")
+    found = json.loads(bench.client.received.partition(b"\r\n\r\n")[2])
+    for name in path:
+        found = found[name]
+    assert isinstance(found, str)
+    assert found

@@ -196,6 +196,7 @@ def _state(options: Namespace) -> Any:
         return read_text(options.state)
     try:
         text = read_text("-") if file == "-" else Path(file).read_text(encoding="utf-8").removesuffix("\n")
+        text = text.removeprefix("\ufeff")  # some editors mark UTF-8 so
     except (OSError, UnicodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise WrongUse(f"cannot read {file}: {why}") from error

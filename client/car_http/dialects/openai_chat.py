@@ -201,7 +201,10 @@ def read(request: ChatRequest, caller: Caller) -> Job:
     tools, left_out = function_tools(request.tools)
     left_out += ("web_search_options",) if request.web_search_options is not None else ()
     params |= _tools(request, tools, left_out) | _reasoning(request)
-    params |= response_params(request.response_format, "response_format")
+    form = response_params(request.response_format, "response_format")
+    if form and request.json_schema is not None:
+        raise bad("json_schema", "is a second form beside `response_format`: send one of both")
+    params |= form
     writer = ChatWriter(
         request.model or "",
         usage=request.wants_usage,
@@ -252,7 +255,8 @@ def _biases(biases: dict[str, float] | list[list[Any]] | None) -> dict[str, floa
     if not isinstance(biases, list):
         return biases
     for place, each in enumerate(biases):
-        if len(each) != 2 or type(each[0]) is not int or not (each[1] is False or type(each[1]) in (int, float)):
+        is_token = len(each) == 2 and type(each[0]) is int and each[0] >= 0
+        if not is_token or not (each[1] is False or type(each[1]) in (int, float)):
             raise bad(f"logit_bias[{place}]", "give [token id, bias] or [token id, false]: /tokenize has the ids")
     return {str(token): _FORBIDDEN if bias is False else bias for token, bias in biases}
 

@@ -160,7 +160,8 @@ def test_wrong_use_says_what_to_write(daemon: FakeDaemon, arguments: tuple[str, 
 
 def test_a_file_is_json_if_it_can_be_read_so(daemon: FakeDaemon, tmp_path: Path) -> None:
     others = ("Dear all,", "null", "123456789012345678901234567890", "[" * 100_000)
-    for text, state in (('{"a": [1]}', {"a": [1]}), *((f"{each}\n", each) for each in others)):
+    values = ('{"a": [1]}', '\ufeff{"a": [1]}')
+    for text, state in (*((each, {"a": [1]}) for each in values), *((f"{each}\n", each) for each in others)):
         (tmp_path / "state").write_text(text)
         assert carctl("--socket", daemon.path, "decide", "-f", tmp_path / "state", *QUESTIONS).returncode == 0
         assert daemon.params("decide")["state"] == state

@@ -210,10 +210,12 @@ def _effort(output: Output | None) -> dict[str, Any] | None:
 
 
 def _format(request: MessagesRequest) -> dict[str, Any]:
-    if request.output_format is not None:
-        return response_params(request.output_format, "output_format")
-    output = request.output_config
-    return response_params(None if output is None else output.format, "output_config.format")
+    form = None if request.output_config is None else request.output_config.format
+    if request.output_format is None:
+        return response_params(form, "output_config.format")
+    if form is not None:
+        raise bad("output_format", "is a second form beside `output_config.format`: send one of both")
+    return response_params(request.output_format, "output_format")
 
 
 def _left_out(request: MessagesRequest) -> Iterator[str | None]:
