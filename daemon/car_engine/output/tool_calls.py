@@ -259,8 +259,9 @@ class ToolCallReader:
         elif complete and header.thought is not None and header.thought.search(text.removesuffix(header.end)):
             yield from self._thought(text.lstrip())
         elif not complete or (header.text is not None and not header.text.search(text)):
-            # Not a header after all.
-            self._parts.append("" if self._buffer.cut else text.removeprefix(virtual))
+            # Not a header after all; at the end of the answer its begin is no text.
+            rest = text.removeprefix(virtual)
+            self._parts.append("" if self._buffer.cut or rest.strip() == header.start else rest)
 
     def _header(self, header: MessageHeader) -> Steps[bool]:
         """Take the rest of a header; False if arguments, an end or its bound come first."""
@@ -292,10 +293,8 @@ class ToolCallReader:
     def _thought(self, header: str) -> Steps[None]:
         self._thinking = True
         self._reason(header if self._keep else "")
-        while marker := (yield from self._buffer.copy_until_any(self._found.message, self._reason, close=True)):
-            if (yield from self._counts(marker)):
-                break
-            self._reason(self._buffer.release())
+        # Any marker ends it at once: the grammar of an answer begins behind it.
+        marker = yield from self._buffer.copy_until_any(self._found.message, self._reason, close=True)
         self._thinking = False
         if marker is None:
             rest = self._buffer.release()

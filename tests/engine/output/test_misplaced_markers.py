@@ -185,19 +185,14 @@ def test_a_marker_of_minimax_in_an_argument_without_a_type_is_text(kind: dict[st
     assert read_in("minimax_m3", [text], [function]) == ("", [("get", json.dumps({"t": value}), None)])
 
 
-FINAL = f"<|end|>{HARMONY}<|channel|>final<|message|>Done."
-
-
-@pytest.mark.parametrize("marker", [*MARKERS, "<|end|> ", f"{HARMONY} here"])
-def test_a_marker_that_begins_no_message_is_a_part_of_the_thought_and_of_the_answer(marker: str) -> None:
+@pytest.mark.parametrize("marker", ["<|channel|>", f"{HARMONY} here"])
+def test_a_marker_that_begins_no_message_is_a_part_of_the_answer_of_gpt_oss(marker: str) -> None:
     words = f"Use the {marker} token."
-    thought = f"<|channel|>analysis<|message|>{words}{FINAL}"
-    for pieces in cuts(thought):
-        reader = ToolCallReader("gpt_oss", lambda: "id", kinds_of([GET]), begun=HARMONY)
-        text, reasoning, calls = said([part for piece in pieces for part in reader.push(piece)] + reader.finish())
-        assert (text, reasoning, calls) == ("Done.", words, [])
-    if marker.strip() in ("<|channel|>", f"{HARMONY} here"):
-        assert found("gpt_oss", f"<|channel|>final<|message|>{words}") == (words, [])
+    assert found("gpt_oss", f"<|channel|>final<|message|>{words}") == (words, [])
+
+
+def test_the_begin_of_a_message_at_the_end_of_an_answer_is_not_shown() -> None:
+    assert found("gpt_oss", f"<|channel|>final<|message|>Done.<|end|>{HARMONY}<|return|>") == ("Done.", [])
 
 
 def test_a_line_break_in_a_header_of_gpt_oss_does_not_show_it() -> None:
