@@ -1,3 +1,3 @@
-# Read by CMake in llama.cpp's project, whose values of its own are FORCEd: the library of its programs is half of what
-# the compiler has to do, and nothing here loads it.
+# CMake reads this file when llama.cpp's project begins. llama-cpp-python forces the option into CMake's cache; a variable
+# of the same name wins. It builds a library for llama.cpp's programs: about half of the compiling, and nothing loads it.
 set(LLAMA_BUILD_COMMON OFF)

@@ -42,7 +42,7 @@ class AsyncStatusWatch(AsyncIterator[Status]):
         self._pause = pause
         self._changed = asyncio.Event()
         self._connection: AsyncConnection | None = None  # the one that sends statuses
-        self._polls = False  # true if none does
+        self._polls = False  # whether it polls, because no connection sends them
         self._newest: Status | None = None  # received and not yet taken
         self._steps = Interruptible()  # `aclose` ends the one in progress
 

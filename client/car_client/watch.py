@@ -34,7 +34,7 @@ class StatusWatch(Iterator[Status]):
         self._interval_s = interval_s
         self._timeout_s = None if timeout_s is None else timeout_s + interval_s
         self._connection: BlockingConnection | None = None  # the one that sends statuses
-        self._poll_at = 0.0  # if none does
+        self._poll_at = 0.0  # when the next poll is due, if no connection sends them
         self._newest: Status | None = None  # received and not yet taken
 
     def __next__(self) -> Status:

@@ -101,7 +101,7 @@ class Relay:
         if self._client.done():
             writer.transport.abort()
             return
-        limit_silence(writer, self._limits.cut_s)
+        limit_silence(writer.transport, self._limits.cut_s)
         self._client.set_result((reader, writer))
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:

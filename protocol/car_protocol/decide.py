@@ -16,7 +16,7 @@ MAX_OPTIONS = 255
 MAX_LEVELS = 10
 MAX_NAME_BYTES = 256
 _TEXT_OR_JSON = "a text, or any JSON value"
-# A side of a predicate that says nothing.
+# Instructions, or a side of a predicate, that say nothing.
 EMPTY: tuple[object, ...] = (None, "", [], {})
 # The members by which an item of a state is a message.
 _SAYS = ("content", "tool_calls")

@@ -173,7 +173,7 @@ def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
     elif images or assets:
         messages = [{"role": "user", "content": [{"type": "text", "text": shown(state)}]}]
     else:
-        return state if turns else turns
+        return state if turns else turns  # no messages are an empty state, also in an object
     if images:
         messages[0]["content"] = [*images, *_parts(messages[0].get("content"))]
     return _placed(messages, assets)

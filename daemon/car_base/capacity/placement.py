@@ -11,7 +11,7 @@ from car_base.ipc.model_sizes import CELLS, ModelSizes, SequenceBytes, whole_cel
 # Left free on a device for its driver, and for what a graph needs beside the buffers that are counted.
 _LEAST_RESERVE = 256 << 20
 _RESERVED_PART = 0.05
-# A plan leaves room for one sequence as long as the model was trained for, or for this many that are shorter.
+# A plan leaves room for one sequence as long as the model was trained for, or for this many of another length.
 _MOST_SEQUENCES = 8
 _SHORTER = 8192
 # Steps in which the part of several devices that a plan fills is looked for.

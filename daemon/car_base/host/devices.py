@@ -11,7 +11,7 @@ from msgspec import Struct
 AUTO = "auto"
 CPU = "cpu"
 GPU = "gpu"
-# The files of a GPU's driver: NVIDIA's, the kernel's for graphics, AMD's, Windows' for its Linux, and Jetson's.
+# The files of a GPU's driver: NVIDIA's, the kernel's for graphics, AMD's, that of Linux in Windows, and Jetson's.
 _DRIVER_FILES = ("nvidia[0-9]*", "nvidiactl", "dri/renderD*", "kfd", "dxg", "nvhost-gpu")
 PATTERN = r"^(cpu|gpu(0|[1-9][0-9]?)?)$"
 PATTERN_OR_AUTO = r"^(auto|cpu|gpu(0|[1-9][0-9]?)?)$"

@@ -1,4 +1,4 @@
-"""Frames between the daemon and its placer, the frames that a relay adds, and TLS between holders of one key pair."""
+"""Frames between the daemon and its placer, the frames that a relay adds, and the connections that carry them."""
 
 import asyncio
 import hashlib
@@ -191,8 +191,8 @@ def _as_file(data: bytes) -> Iterator[str]:
             yield file.name
 
 
-def limit_silence(connection: asyncio.BaseTransport | asyncio.StreamWriter, seconds: float) -> None:
-    """Close a connection whose peer acknowledges nothing for so long (Linux); heartbeats show the rest."""
-    sock = connection.get_extra_info("socket")
+def limit_silence(transport: asyncio.BaseTransport, seconds: float) -> None:
+    """Let the kernel close a connection whose peer acknowledges nothing for so long; Linux alone can."""
+    sock = transport.get_extra_info("socket")
     if sock is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))

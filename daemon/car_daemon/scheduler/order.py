@@ -132,7 +132,7 @@ class WaitingRequests:
         self.requests: dict[int, Request] = {}  # by key
         self.newcomers: list[Request] = []  # since the last plan of parkings
         self._seeking: dict[Account, None] = {}  # labels that may have no lease, with requests that never had one
-        self._seeking_anew: dict[Account, None] = {}  # the accounts added since the last plan of parkings
+        self._seeking_anew: dict[Account, None] = {}  # the labels that came to it since the last plan of parkings
         self.touched: dict[LaneTarget, None] = {}  # that changed since the last plan
         self.watchers: Counter[LaneTarget] = Counter()  # requests whose client follows their places
         self.cached = CacheOrder()

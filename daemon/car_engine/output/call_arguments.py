@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from car_base.ipc.types import ParameterKind
 from car_engine.output.families import CDATA, Aside, Attribute, Blank, Family, Head, Parameter
 from car_engine.output.json_object import copy_value, is_object, take_value, text_of
 from car_engine.output.literals import PYTHON, LiteralCopier, as_value, gemma_with, quoted
-from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
+from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer, only
 
 # A name or an id without quotes, of the characters that names of functions may have.
 _WORD = re.compile(r"[A-Za-z0-9_.-]*")
@@ -65,8 +65,8 @@ def take_slots(buffer: StreamBuffer, head: Head, *, begun: bool = False) -> Step
             return None
         if isinstance(piece, Aside) and found:
             yield from buffer.take_run(_WORD)
-        if isinstance(piece, Attribute):
-            slots = slots.filled(piece.slot, (yield from buffer.take_run(_RUNS[piece.slot]))) if found else slots
+        if isinstance(piece, Attribute) and found:
+            slots = slots.filled(piece.slot, (yield from buffer.take_run(_RUNS[piece.slot])))
         slots, after_word = slots._replace(complete=found), isinstance(piece, Aside | Attribute)
     return slots
 
@@ -87,11 +87,6 @@ _VALUES = frozenset('{["-0123456789(<]')  # first characters of values, and of m
 _CDATA_END = Markers(["]]>"])
 # Types that a parameter's own tag has.
 _KINDS: dict[str, ParameterKind] = {"true": "text", "string": "text"}
-
-
-@cache
-def _only(text: str) -> Markers:
-    return Markers([text])
 
 
 @lru_cache(maxsize=256)
@@ -198,7 +193,7 @@ class ArgumentsReader:
         first = self._parameter_syntax.open[0]
         if not isinstance(first, str) or (yield from self._buffer.sees(self._ends)):
             return False
-        return (yield from self._buffer.sees(_only(first.strip())))
+        return (yield from self._buffer.sees(only(first.strip())))
 
     @property
     def _parameter_syntax(self) -> Parameter:

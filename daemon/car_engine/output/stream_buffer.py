@@ -49,7 +49,8 @@ class Markers:
 
 
 @cache
-def _only(marker: str) -> Markers:
+def only(marker: str) -> Markers:
+    """Return one literal as markers."""
     return Markers([marker])
 
 
@@ -182,7 +183,7 @@ class StreamBuffer:
 
     def copy_until(self, marker: str, out: Callable[[str], None]) -> Steps[bool]:
         """Release the text before a marker; take the marker and the whitespace before it. Returns False without one."""
-        return (yield from self.copy_until_any(_only(marker), out)) is not None
+        return (yield from self.copy_until_any(only(marker), out)) is not None
 
     def copy_until_any(self, markers: Markers, out: Callable[[str], None], *, close: bool = False) -> Steps[str | None]:
         """Release the text before a marker; take the marker, return it.

@@ -33,11 +33,11 @@ class LaunchAgent:
 
     def _load(self, paths: Mapping[str, Path], *, anew: bool = False) -> None:
         """Write the agent's file and start it; an agent that runs starts anew if its file changed, or in any case."""
-        changed = self._steps.write(self._file, units.agent({**paths, "LOG": self._log}, self._label))
+        changed = self._steps.write(self._file, units.agent({**paths, "LOG": self._log}, self._label)) or anew
         loaded = self._loaded()
-        if loaded and (changed or anew):
+        if loaded and changed:
             self._steps.run("launchctl", "bootout", self._service)
-        if changed or anew or not loaded:
+        if changed or not loaded:
             self._steps.run("launchctl", "bootstrap", self._domain, str(self._file))
 
     def _loaded(self) -> bool:
