@@ -64,11 +64,11 @@ class Door:
 
     async def _answer(self, scope: Message, exchange: Exchange) -> None:
         try:
+            request_id = secrets.token_hex(8)
+            exchange.more_headers = {"x-request-id": request_id, "request-id": request_id}
             guard.check_single([name.decode("latin-1") for name, _ in scope["headers"]])
             guard.check_place(exchange.head, self._rules)
-            request_id = secrets.token_hex(8)
-            ids = {"x-request-id": request_id, "request-id": request_id}
-            exchange.more_headers = ids | guard.cors_headers(exchange.head)
+            exchange.more_headers |= guard.cors_headers(exchange.head)
             if guard.is_preflight(exchange.head):
                 await exchange.respond(b"", 204)
                 return

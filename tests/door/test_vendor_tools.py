@@ -75,6 +75,7 @@ def left_out(path: str, answer: Answer) -> Any:
         (OLLAMA, {"tools": [{"type": "web_search_preview"}, FUNCTION]}, ["web_search"]),
         (CHAT, {"tools": [{"type": "x_search"}, {"type": "google_search"}, FUNCTION]}, ["x_search", "google_search"]),
         (CHAT, {"tools": [{"type": "openrouter:datetime"}, FUNCTION]}, ["openrouter:datetime"]),
+        (CHAT, {"tools": [{"type": "open-router2:date-time.v2"}, FUNCTION]}, ["open-router2:date-time.v2"]),
         (CHAT, {"tools": [{"type": "web_extractor"}, FUNCTION]}, ["web_extractor"]),
         (
             CHAT,

@@ -48,10 +48,13 @@ class Condition(NamedTuple):
     option: str | None
     sign: str | None
     bound: float
+    rest: str  # all after the first "=": an option, such as `1>0`, may look like a comparison
 
     def of(self, question: Question) -> Callable[[QuestionAnswer], bool]:
         """Return whether it holds of an answer to this question; raises WrongUse if the question has no such figure."""
         labels = list(_labels(question))
+        if self.sign is not None and self.rest in labels:
+            return self._replace(option=self.rest, sign=None).of(question)
         if self.option is not None and self.option not in labels:
             raise WrongUse(f"--if: {self.name} has no option {self.option!r}: it has {', '.join(labels)}")
         if self.option is None and isinstance(question, Choice):
@@ -169,7 +172,8 @@ def _condition(text: str) -> Condition:
     except ValueError:
         raise ArgumentTypeError(f"{found['bound']!r} is no number") from None
     option = found["option"]
-    return Condition(found["name"].strip(), None if option is None else option.strip(), found["sign"], bound)
+    rest = text.partition("=")[2].strip()
+    return Condition(found["name"].strip(), None if option is None else option.strip(), found["sign"], bound, rest)
 
 
 def _asked(condition: Condition, questions: list[Question]) -> int:

@@ -42,7 +42,7 @@ KINDS = (
     "web_search",
     "x_search",
 )
-_VENDOR_TOOL = re.compile(f"(?:[a-z]+:)?({'|'.join(KINDS)})(?:_.*)?|([a-z]+:[a-z_]+)", re.DOTALL)
+_VENDOR_TOOL = re.compile(rf"(?:[\w-]+:)?({'|'.join(KINDS)})(?:_.*)?|([\w-]+:[\w.-]+)", re.DOTALL)
 
 
 def vendor_tool(kind: str | None) -> str | None:

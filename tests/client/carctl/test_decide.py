@@ -127,6 +127,16 @@ def test_an_option_may_contain_signs_of_a_comparison(daemon: FakeDaemon, conditi
     assert (done.returncode, done.stderr) == (code, b"")
 
 
+@pytest.mark.parametrize(
+    ("condition", "code"), [("which=1>0", 0), ("which=1", 3), ("which=1>0>0.5", 0), ("which=1>0.5", 3)]
+)
+def test_an_option_may_look_like_a_comparison(daemon: FakeDaemon, condition: str, code: int) -> None:
+    figures = {"choice": "1>0", "confidence": 0.5, "mass": 1.0, "probabilities": [0.3, 0.7]}
+    daemon.answers["decide"] = {**DECISION, "answers": [{"type": "choice", "name": "which", **figures}]}
+    done = carctl("--socket", daemon.path, "decide", "x", "--choice", "which=1,1>0", "--if", condition)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
 def test_an_option_may_contain_an_equals_sign(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "decide", "x", "--choice", "team=a=b,c", "--if", "team=a=c>0.5")
     assert (done.returncode, b"no option 'a=c': it has a=b, c" in done.stderr) == (2, True)
