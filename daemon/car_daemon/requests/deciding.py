@@ -7,12 +7,12 @@ from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES, vector_of
 from car_base.ipc.types import DAMAGED_AUDIO, DAMAGED_IMAGE
 from car_daemon.engines.link import WrongFrame
+from car_daemon.requests import distribution
 from car_daemon.requests.answer import CallOrigin, Responder, Siblings
 from car_daemon.requests.generation import UNREPEATABLE, milliseconds, namespace_of
 from car_daemon.scheduler.replicas import blocks_of
 from car_daemon.scheduler.request import EngineFailure, Prompt, Request
 from car_daemon.telemetry.metrics import Latencies
-from car_protocol import distribution
 from car_protocol.answer import Progress
 from car_protocol.decide import (
     Choice,

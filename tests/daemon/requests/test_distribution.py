@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_protocol.distribution import averaged, choice_confidence, mass, mean, mode, score_confidence, softmax
+from car_daemon.requests.distribution import averaged, choice_confidence, mass, mean, mode, score_confidence, softmax
 
 logits = st.lists(st.floats(-200, 200), min_size=2, max_size=255)
 temperatures = st.floats(0.05, 20)
