@@ -108,7 +108,9 @@ def test_an_admitted_request_is_answered(scripted_door: DoorProcess) -> None:
     ],
 )
 @pytest.mark.parametrize("path", CHATS)
-def test_a_request_from_elsewhere_is_refused_and_has_an_id(scripted_door: DoorProcess, line: str, expected: int, path: str) -> None:
+def test_a_request_from_elsewhere_is_refused_and_has_an_id(
+    scripted_door: DoorProcess, line: str, expected: int, path: str
+) -> None:
     with RawConnection(scripted_door) as connection:
         code, received = connection.answer(sized(scripted_door, line, path=path))
     assert code == expected

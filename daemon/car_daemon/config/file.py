@@ -4,26 +4,13 @@ import difflib
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from car_base.host.devices import PATTERN, PATTERN_OR_AUTO
 from car_base.host.files import read_regular
-from car_base.host.memory import PressureLimits
-from car_daemon.config.tables import (
-    CapacityTable,
-    ClusterTable,
-    ConfigError,
-    ConfigTables,
-    DaemonTable,
-    FairnessTable,
-    MemoryTable,
-    MetricsTable,
-    ModelTable,
-    QueueTable,
-    SchedulerTable,
-)
+from car_daemon.config.tables import ConfigError, ConfigTables, ModelTable
 from car_daemon.people.people import PersonTable
 from car_protocol.params import in_words
 
@@ -89,19 +76,15 @@ def _named(data: dict[str, Any], place: str) -> dict[str, Any]:
 
 def _check_keys(data: dict[str, Any], path: Path) -> None:
     """Refuse unknown keys by their full name; the message suggests the nearest known key."""
-    tables = {"": (data, ConfigTables), "daemon.": (data.get("daemon"), DaemonTable)}
-    tables["capacity."] = (data.get("capacity"), CapacityTable)
-    tables["queue."] = (data.get("queue"), QueueTable)
-    tables["scheduler."] = (data.get("scheduler"), SchedulerTable)
-    tables["fairness."] = (data.get("fairness"), FairnessTable)
-    tables["memory."] = (data.get("memory"), MemoryTable)
-    tables["metrics."] = (data.get("metrics"), MetricsTable)
-    tables["cluster."] = (data.get("cluster"), ClusterTable)
-    tables["pressure."] = (data.get("pressure"), PressureLimits)
-    for name, table in _named(data, "models").items():
-        tables[f"models.{name}."] = (table, ModelTable)
-    for name, table in _named(data, "people").items():
-        tables[f"people.{name}."] = (table, PersonTable)
+    tables: dict[str, tuple[Any, type[msgspec.Struct]]] = {"": (data, ConfigTables)}
+    for place, hint in get_type_hints(ConfigTables).items():
+        for kind in (hint, *get_args(hint)):
+            if not isinstance(kind, type(msgspec.Struct)):
+                continue
+            if get_origin(hint) is dict:
+                tables |= {f"{place}.{name}.": (table, kind) for name, table in _named(data, place).items()}
+            else:
+                tables[f"{place}."] = data.get(place), kind
     for prefix, (table, kind) in tables.items():
         known = kind.__struct_fields__
         for key in table if isinstance(table, dict) else ():
