@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from functools import cache
-from statistics import median
 
 import pytest
 
@@ -39,8 +38,9 @@ def test_urgent_requests_do_not_wait_for_the_work_of_clients_that_always_have_so
     assert figures.waits.urgent.p95 < figures.waits.throughput.p95 / 5
 
 
-def test_users_that_always_have_work_are_served_by_their_weights() -> None:
-    assert median(simulated(25, seed)[0].jain for seed in range(1, 6)) > 0.85
+@pytest.mark.parametrize("seed", [1, 2])
+def test_users_that_always_have_work_are_served_by_their_weights(seed: int) -> None:
+    assert simulated(25, seed)[0].jain > 0.85
 
 
 def test_the_same_seed_gives_the_same_figures_in_another_process() -> None:

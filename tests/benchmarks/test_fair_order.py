@@ -67,7 +67,7 @@ class HealthyDay(Day):
 @pytest.mark.slow
 def test_users_that_always_have_work_are_served_alike_and_polite_users_at_once() -> None:
     day = HealthyDay(Random(1))
-    day.run(900.0)
+    day.run(450.0)
     assert jain([day.service(uid) / WEIGHTS.get(uid, 1.0) for uid in (*BUSY, *CHEATS)]) >= 0.999
     waits = sorted(wait for uid in POLITE for wait in day.waits[uid, "latency_critical"])
     assert waits[len(waits) * 9 // 10] < 1.0
