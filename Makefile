@@ -96,7 +96,7 @@ test: install ## the whole suite
 	$(BIN)/python -m pytest $(TWO) -m "not alone"
 	$(BIN)/python -m pytest -m alone $$(grep -rl --include '*.py' 'mark\.alone' tests)
 
-fast: .venv/engineless ## tests without llama.cpp and without a daemon, in seconds
+fast: .venv/engineless ## tests without llama.cpp and without a daemon, in about a minute
 	$(BIN)/python -m pytest -q $(TWO) -m "not slow and not alone" $(FAST)
 
 cover: install ## the fast tests with coverage; the report is htmlcov/index.html

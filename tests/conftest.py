@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 # No example fails for its time: that depends on what else the machine does.
 _ANY_PACE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _ANY_PACE, derandomize=True)
-# For `make fast`: a tenth of the examples.
+# For `make fast`: a tenth of the examples, unless a test says how many it needs.
 settings.register_profile("quick", _ANY_PACE, derandomize=True, max_examples=10)
 settings.load_profile("same")
 

@@ -91,7 +91,8 @@ def _comment(schema: dict[str, Any], indent: str) -> str:
     """Return the description and the default as a comment of lines of at most 100 characters."""
     text = schema.get("description", "").strip()
     if schema.get("default") not in (None, {}, []):
-        text = f"{text} Default {json.dumps(schema['default'])}.".strip()
+        described = f"{text.rstrip('.')}. " if text else ""
+        text = f"{described}Default {json.dumps(schema['default'])}."
     if not text:
         return ""
     lines = textwrap.wrap(text.replace("*/", "* /"), 100 - len(indent) - 3)

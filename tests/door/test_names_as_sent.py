@@ -85,7 +85,10 @@ async def test_a_refusal_names_a_header_that_was_sent(offline: OfflineDoor, fake
     fake.answers["infer"] = RpcError("invalid_params", param="timeout_ms", why="no")
     answer = await offline.post(CHAT, TURNS, x_card_timeout_ms="0")
     assert answer.json["error"]["param"] == "X-Card-Timeout-Ms"
-    assert (await offline.post(CHAT, TURNS, x_card_timeout_ms="soon")).json["error"]["param"] == "X-Card-Timeout-Ms"
+    for given in ({"x_card_timeout_ms": "soon"}, {"x_card_reasoning_tokens": "few"}):
+        error = (await offline.post(CHAT, TURNS, **given)).json["error"]
+        assert error["param"].lower().replace("-", "_") in given
+        assert "give a whole number" in error["message"]
 
 
 async def test_the_reason_of_a_refusal_names_members_as_they_were_sent(offline: OfflineDoor, fake: FakeDaemon) -> None:

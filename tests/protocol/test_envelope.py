@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_protocol.envelope import (
@@ -250,7 +250,6 @@ JSON = st.recursive(
 )
 
 
-@settings(derandomize=True)
 @given(IDS, st.text(st.characters(exclude_categories=["Cs"])))
 def test_what_a_client_encodes_is_what_the_daemon_decodes(call_id: Id, method: str) -> None:
     frame = encode_message(Request("2.0", method, call_id, {"a": 1}))
@@ -258,7 +257,6 @@ def test_what_a_client_encodes_is_what_the_daemon_decodes(call_id: Id, method: s
     assert decode_frame(frame) == Call(method, call_id, b'{"a":1}')
 
 
-@settings(derandomize=True)
 @given(st.binary() | st.text(alphabet='{}[]",:0123456789.eE+-nulltrue \\ud8').map(str.encode))
 def test_no_bytes_raise_anything_but_an_error_of_the_table(frame: bytes) -> None:
     try:
@@ -267,7 +265,6 @@ def test_no_bytes_raise_anything_but_an_error_of_the_table(frame: bytes) -> None
         assert error.reason in ("parse_error", "invalid_request")  # noqa: PT017 - either outcome is right
 
 
-@settings(derandomize=True)
 @given(st.dictionaries(st.sampled_from(["jsonrpc", "method", "id", "params"]), JSON) | JSON)
 def test_no_json_is_ever_a_parse_error(value: Any) -> None:
     try:

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_protocol.framing import LineFramer
@@ -118,7 +118,6 @@ def test_the_limit_of_the_contract_is_8_mib_without_the_line_end() -> None:
 LINES = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")).filter(lambda line: line[-1:] != b"\r")
 
 
-@settings(derandomize=True)
 @given(st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n"]))), st.data())
 def test_frames_do_not_depend_on_the_pieces(lines: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     stream = b"".join(line + end for line, end in lines)
@@ -129,7 +128,6 @@ def test_frames_do_not_depend_on_the_pieces(lines: list[tuple[bytes, bytes]], da
     assert cut(*pieces) == [line for line, _ in lines if line.strip(b" \t\r")]
 
 
-@settings(derandomize=True)
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 20))
 def test_no_more_than_the_limit_is_ever_held_or_delivered(pieces: list[bytes], limit: int) -> None:
     framer = LineFramer(limit)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_protocol.capacity import CapacityParams
@@ -154,7 +154,6 @@ def test_a_name_is_cut_before_it_goes_into_an_error() -> None:
     assert invalid_param(name).data == {"param": "a" * 128}
 
 
-@settings(derandomize=True)
 @given(st.binary() | st.dictionaries(st.text(), st.text()).map(repr).map(str.encode))
 def test_no_bytes_raise_anything_but_an_error_of_the_table(text: bytes) -> None:
     try:

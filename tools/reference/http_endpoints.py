@@ -68,9 +68,12 @@ def names() -> str:
 
 
 def refused() -> str:
-    """Return the members that a request is refused for, each with the first endpoint that has it, and the reason."""
+    """Return the members that a request is refused for, each with the first endpoint that has it, and the reason.
+
+    Endpoints that `/v1` may begin come first.
+    """
     rows: dict[tuple[str, str], str] = {}
-    for path, each in sorted(_paths(), key=lambda named: len(named[0])):
+    for path, each in sorted(_paths(), key=lambda named: (not named[0].startswith("["), len(named[0]))):
         body: type[Struct] | None = each.body
         reasons: Mapping[str, str] = vars(sys.modules[body.__module__]).get("_REFUSED", {}) if body else {}
         for member in (field.encode_name for field in fields(body) if field.name in reasons) if body else ():

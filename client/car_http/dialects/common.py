@@ -295,7 +295,7 @@ def _own_value(name: str, text: str) -> Any:
         return _TRUTHS[text.lower()]
     if name in _OWN_NUMBERS:
         if not (text.isascii() and text.isdigit()):
-            raise bad(OWN_HEADERS[name], "give a number of milliseconds")
+            raise bad(OWN_HEADERS[name], "give a whole number, from 0 on")
         return int(text[:10])
     if name == "lora":
         return [{"name": each.strip()} for each in text.split(",")]

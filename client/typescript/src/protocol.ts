@@ -78,48 +78,48 @@ export interface Machine {
 
 /** The bounds in force; sizes in bytes, times in milliseconds. */
 export interface Limits {
-  /** a frame, without its newline Default 8388608. */
+  /** a frame, without its newline. Default 8388608. */
   max_frame_bytes?: number;
-  /** nesting of `json_schema`, `template_args` and the parameters of tools Default 64. */
+  /** nesting of `json_schema`, `template_args` and the parameters of tools. Default 64. */
   max_depth?: number;
-  /** values in each of these, in the parameters of all tools together Default 100000. */
+  /** values in each of these, in the parameters of all tools together. Default 100000. */
   max_values?: number;
-  /** objects, arrays, texts of a frame, and of its calls' arguments Default 200000. */
+  /** objects, arrays, texts of a frame, and of its calls' arguments. Default 200000. */
   max_members?: number;
-  /** an id Default 128. */
+  /** an id. Default 128. */
   max_id_bytes?: number;
-  /** entries of a batch Default 32. */
+  /** entries of a batch. Default 32. */
   max_batch?: number;
-  /** can be configured; lowered if the system allows fewer open files Default 1024. */
+  /** can be configured; lowered if the system allows fewer open files. Default 1024. */
   max_connections?: number;
-  /** of one user; can be configured Default 600. */
+  /** of one user; can be configured. Default 600. */
   max_connections_per_uid?: number;
-  /** connected at once, besides root and the daemon's own user Default 14. */
+  /** connected at once, besides root and the daemon's own user. Default 14. */
   max_users?: number;
   /**
-   * of all clients: unfinished frames, unread answers; see [bytes](#bytes-of-all-clients) Default
+   * of all clients: unfinished frames, unread answers; see [bytes](#bytes-of-all-clients). Default
    * 268435456.
    */
   max_client_bytes?: number;
-  /** the part of them that each user always keeps Default 9437184. */
+  /** the part of them that each user always keeps. Default 9437184. */
   user_floor_bytes?: number;
-  /** requests of one connection Default 64. */
+  /** requests of one connection. Default 64. */
   max_in_flight?: number;
-  /** requests that wait; requests outside a full queue do not count; can be configured Default 64. */
+  /** requests that wait; requests outside a full queue do not count; can be configured. Default 64. */
   queue_limit?: number;
-  /** their params; can be configured Default 67108864. */
+  /** their params; can be configured. Default 67108864. */
   queue_max_bytes?: number;
-  /** unsent output of a client; see [slow readers](#slow-readers) Default 1048576. */
+  /** unsent output of a client; see [slow readers](#slow-readers). Default 1048576. */
   max_output_bytes?: number;
-  /** the time that a stream waits for its client to read Default 10000. */
+  /** the time that a stream waits for its client to read. Default 10000. */
   slow_reader_ms?: number;
-  /** from a frame's first byte to its last Default 30000. */
+  /** from a frame's first byte to its last. Default 30000. */
   frame_timeout_ms?: number;
-  /** images and sounds of a request Default 64. */
+  /** images and sounds of a request. Default 64. */
   max_images?: number;
-  /** pixels of all images of a request Default 64000000. */
+  /** pixels of all images of a request. Default 64000000. */
   max_image_pixels?: number;
-  /** seconds of all sounds of a request, each rounded up Default 300. */
+  /** seconds of all sounds of a request, each rounded up. Default 300. */
   max_audio_s?: number;
 }
 
@@ -130,21 +130,21 @@ export interface Limits {
 export interface InferParams {
   /** randomness of the draw; 0 is greedy; 0.8 if absent, unless the model's entry has another */
   temperature?: number;
-  /** keep this many of the likeliest tokens; 0 is off Default 40. */
+  /** keep this many of the likeliest tokens; 0 is off. Default 40. */
   top_k?: number;
   /**
    * keep the likeliest tokens that together have this probability; 1 is off; 0.95 if absent, unless
    * the model's entry has another
    */
   top_p?: number;
-  /** drop tokens below this fraction of the likeliest one's probability; 0 is off Default 0.05. */
+  /** drop tokens below this fraction of the likeliest one's probability; 0 is off. Default 0.05. */
   min_p?: number;
   /**
-   * keep the tokens of most typical surprise that together have this probability; 1 is off Default
+   * keep the tokens of most typical surprise that together have this probability; 1 is off. Default
    * 1.0.
    */
   typical_p?: number;
-  /** keep tokens within this many standard deviations of the largest logit; -1 is off Default -1.0. */
+  /** keep tokens within this many standard deviations of the largest logit; -1 is off. Default -1.0. */
   top_n_sigma?: number;
   /** exclude top choices; off if absent */
   xtc?: Xtc;
@@ -152,20 +152,20 @@ export interface InferParams {
   dry?: Dry;
   /** keep the surprise of each token near a target, in place of all filters above; off if absent */
   mirostat?: Mirostat;
-  /** divide the logits of recent tokens; 1 is off Default 1.0. */
+  /** divide the logits of recent tokens; 1 is off. Default 1.0. */
   repeat_penalty?: number;
-  /** tokens that the penalties look back on; -1 is the whole context Default 64. */
+  /** tokens that the penalties look back on; -1 is the whole context. Default 64. */
   repeat_last_n?: number;
-  /** subtracted once from the logit of each recent token, also of the prompt Default 0.0. */
+  /** subtracted once from the logit of each recent token, also of the prompt. Default 0.0. */
   presence_penalty?: number;
   /**
-   * subtracted from the logit of a recent token for every occurrence, also in the prompt Default
+   * subtracted from the logit of a recent token for every occurrence, also in the prompt. Default
    * 0.0.
    */
   frequency_penalty?: number;
   /** added to logits, by token id */
   logit_bias?: Record<string, number>;
-  /** go on after an end token, up to `max_tokens` Default false. */
+  /** go on after an end token, up to `max_tokens`. Default false. */
   ignore_eos?: boolean;
   /**
    * texts of up to 256 bytes that end the answer before them: the earliest match, at equal start
@@ -176,14 +176,14 @@ export interface InferParams {
   seed?: number;
   /**
    * the same request gives the same answer again, whatever else runs, at a cost; 1004 (`lacks:
-   * reproducible`) if that cannot be kept Default false.
+   * reproducible`) if that cannot be kept. Default false.
    */
   reproducible?: boolean;
   /** likeliest tokens that come with each token, by the model alone, before any sampler */
   logprobs?: number;
   /** the most tokens of thoughts: a longer thought is closed there, and the answer follows */
   reasoning_tokens?: number;
-  /** return the answer's token ids too Default false. */
+  /** return the answer's token ids too. Default false. */
   return_tokens?: boolean;
   /** the model's adapters to apply, each with its scale */
   lora?: Lora[];
@@ -206,7 +206,7 @@ export interface InferParams {
    * `default_max_tokens`
    */
   max_tokens?: number;
-  /** read special tokens that are written out in `prompt` and `suffix` as such Default false. */
+  /** read special tokens that are written out in `prompt` and `suffix` as such. Default false. */
   parse_special?: boolean;
   /** a grammar in llama.cpp's GBNF, up to 256 KiB, that the whole answer follows */
   grammar?: string;
@@ -220,15 +220,15 @@ export interface InferParams {
    */
   json_schema?: Record<string, unknown>;
   /**
-   * leave out keywords of `json_schema` that cannot be enforced; the answer's `ignored` names them
+   * leave out keywords of `json_schema` that cannot be enforced; the answer's `ignored` names them.
    * Default false.
    */
   lenient?: boolean;
   /** functions that the model may call, for templates that show tools */
   tools?: Tool[];
-  /** `required` and a named tool force a call by a grammar Default "auto". */
+  /** `required` and a named tool force a call by a grammar. Default "auto". */
   tool_choice?: "auto" | "none" | "required" | NamedTool;
-  /** false: the answer ends with its first call Default true. */
+  /** false: the answer ends with its first call. Default true. */
   parallel_tool_calls?: boolean;
   /**
    * thoughts: `auto` (without another in the model's entry) returns them in `reasoning`; `keep`
@@ -236,12 +236,12 @@ export interface InferParams {
    * thinking`, of others); `off` has it write none, or the fewest that its template allows
    */
   reasoning?: "auto" | "keep" | "off" | "on";
-  /** go on in the last message, an assistant's text, and return only what follows it Default false. */
+  /** go on in the last message, an assistant's text, and return only what follows it. Default false. */
   continue_last?: boolean;
   /** further variables for the chat template */
   template_args?: Record<string, unknown>;
   /**
-   * `throughput` gives way to the other class; after 30 s of waiting it counts as that class
+   * `throughput` gives way to the other class; after 30 s of waiting it counts as that class.
    * Default "latency_critical".
    */
   priority?: "latency_critical" | "throughput";
@@ -249,16 +249,16 @@ export interface InferParams {
   model?: string;
   /**
    * answers to this prompt, which is computed once: each takes a sequence and a place in the queue,
-   * and answer i has the seed `seed` + i Default 1.
+   * and answer i has the seed `seed` + i. Default 1.
    */
   n?: number;
   /** ms from arrival to the end of the answer: 1002 before the first token, an early end after it */
   timeout_ms?: number;
   /** ms from arrival to the lease: 1002 */
   queue_timeout_ms?: number;
-  /** false: refused (1001) unless a sequence is free now Default true. */
+  /** false: refused (1001) unless a sequence is free now. Default true. */
   wait?: boolean;
-  /** false: refused (1001) when the queue is full, whatever its policy Default true. */
+  /** false: refused (1001) when the queue is full, whatever its policy. Default true. */
   queue?: boolean;
   /**
    * a key of up to 128 bytes: a valid newer request of this connection with the same key cancels
@@ -266,7 +266,7 @@ export interface InferParams {
    */
   supersede?: string;
   /**
-   * `program`: `supersede` counts on all connections of the process for the same tenant Default
+   * `program`: `supersede` counts on all connections of the process for the same tenant. Default
    * "connection".
    */
   supersede_scope?: "connection" | "program";
@@ -274,17 +274,17 @@ export interface InferParams {
   session?: string;
   /** a text of up to 128 bytes; prompts share prefixes with the same user and salt only */
   cache_salt?: string;
-  /** false: neither uses cached prefixes nor leaves one Default true. */
+  /** false: neither uses cached prefixes nor leaves one. Default true. */
   cache_prompt?: boolean;
   /** `cpu`, `gpu` (any) or `gpu0` ...; 1004 (`lacks: device`) if no replica is there */
   device?: string;
-  /** send `infer_stream/progress` notifications, also for `infer` Default false. */
+  /** send `infer_stream/progress` notifications, also for `infer`. Default false. */
   progress?: boolean;
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string;
   /**
    * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
-   * without a name are of one tenant Default "".
+   * without a name are of one tenant. Default "".
    */
   tenant?: string;
   /** the caller's own; only `traceparent` is read */
@@ -308,11 +308,11 @@ export interface Xtc {
 export interface Dry {
   /** 0 is off */
   multiplier: number;
-  /** growth of the cost with each token of the run Default 1.75. */
+  /** growth of the cost with each token of the run. Default 1.75. */
   base?: number;
-  /** a run up to this length costs nothing Default 2. */
+  /** a run up to this length costs nothing. Default 2. */
   allowed_length?: number;
-  /** -1 is the whole context Default -1. */
+  /** -1 is the whole context. Default -1. */
   penalty_last_n?: number;
   /** a run ends at these; by default at a newline, a colon, a quote or a star */
   sequence_breakers?: string[];
@@ -321,9 +321,9 @@ export interface Dry {
 /** Keep the surprise of each token near `tau`; takes the place of every filter of probabilities. */
 export interface Mirostat {
   version: 1 | 2;
-  /** the surprise to keep Default 5.0. */
+  /** the surprise to keep. Default 5.0. */
   tau?: number;
-  /** learning rate of the correction Default 0.1. */
+  /** learning rate of the correction. Default 0.1. */
   eta?: number;
 }
 
@@ -568,15 +568,15 @@ export interface EmbedParams {
    */
   input: string[];
   model?: string | null;
-  /** vectors have length 1 Default true. */
+  /** vectors have length 1. Default true. */
   normalize?: boolean;
-  /** of a longer text its beginning counts; else such a text is refused Default false. */
+  /** of a longer text its beginning counts; else such a text is refused. Default false. */
   truncate?: boolean;
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
    * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
-   * without a name are of one tenant Default "".
+   * without a name are of one tenant. Default "".
    */
   tenant?: string;
 }
@@ -608,7 +608,7 @@ export interface RerankParams {
   client?: string | null;
   /**
    * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
-   * without a name are of one tenant Default "".
+   * without a name are of one tenant. Default "".
    */
   tenant?: string;
 }
@@ -652,12 +652,12 @@ export interface DecideParams {
   orders?: number | null;
   /**
    * the same question gives the same numbers to the last bit, whatever else the daemon does, at a
-   * cost Default false.
+   * cost. Default false.
    */
   reproducible?: boolean;
   /** as in `infer` */
   lora?: Lora[];
-  /** as in `infer` Default "latency_critical". */
+  /** as in `infer`. Default "latency_critical". */
   priority?: "latency_critical" | "throughput";
   /** a name of `models/list`; the default model if absent */
   model?: string | null;
@@ -665,9 +665,9 @@ export interface DecideParams {
   timeout_ms?: number | null;
   /** as in `infer` */
   queue_timeout_ms?: number | null;
-  /** as in `infer` Default true. */
+  /** as in `infer`. Default true. */
   wait?: boolean;
-  /** as in `infer` Default true. */
+  /** as in `infer`. Default true. */
   queue?: boolean;
   /** as in `infer` */
   session?: string | null;
@@ -675,13 +675,13 @@ export interface DecideParams {
   cache_salt?: string | null;
   /** as in `infer` */
   device?: string | null;
-  /** send `infer_stream/progress` notifications with the number of questions done Default false. */
+  /** send `infer_stream/progress` notifications with the number of questions done. Default false. */
   progress?: boolean;
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
    * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
-   * without a name are of one tenant Default "".
+   * without a name are of one tenant. Default "".
    */
   tenant?: string;
 }
@@ -800,7 +800,7 @@ export interface DecisionUsage {
   cached_tokens: number;
   /** of them, computed */
   computed_tokens: number;
-  /** nothing is written Default 0. */
+  /** nothing is written. Default 0. */
   answer_tokens?: 0;
 }
 
@@ -829,27 +829,27 @@ export interface TokenizeParams {
   messages?: Message[] | null;
   /** a name of `models/list`; the default model if absent */
   model?: string | null;
-  /** with what the model puts around a text; goes with `text` only Default false. */
+  /** with what the model puts around a text; goes with `text` only. Default false. */
   add_special?: boolean;
-  /** special tokens in the text count; goes with `text` only Default false. */
+  /** special tokens in the text count; goes with `text` only. Default false. */
   parse_special?: boolean;
   /** as in `infer` */
   tools?: Tool[];
-  /** as in `infer` Default true. */
+  /** as in `infer`. Default true. */
   parallel_tool_calls?: boolean;
   /** as in `infer` */
   template_args?: Record<string, unknown>;
   /** as in `infer` */
   reasoning?: "auto" | "keep" | "off" | "on";
-  /** as in `infer` Default false. */
+  /** as in `infer`. Default false. */
   continue_last?: boolean;
-  /** leave `tokens` out Default false. */
+  /** leave `tokens` out. Default false. */
   count_only?: boolean;
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
    * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
-   * without a name are of one tenant Default "".
+   * without a name are of one tenant. Default "".
    */
   tenant?: string;
 }
@@ -872,13 +872,13 @@ export interface DetokenizeParams {
   person?: string | null;
   tokens: number[];
   model?: string | null;
-  /** write control tokens too Default false. */
+  /** write control tokens too. Default false. */
   special?: boolean;
   /** a label of up to 64 bytes, for fairness, usage and status; the process if absent */
   client?: string | null;
   /**
    * whom the process sends this for, a name of up to 64 bytes: a share within the process; requests
-   * without a name are of one tenant Default "".
+   * without a name are of one tenant. Default "".
    */
   tenant?: string;
 }
@@ -1004,7 +1004,7 @@ export interface ModelFile {
    */
   memory?: "attention" | "hybrid" | "recurrent" | "windows" | null;
   /**
-   * of `block_count`: layers that guess further tokens (MTP), which are in the file and not used
+   * of `block_count`: layers that guess further tokens (MTP), which are in the file and not used.
    * Default 0.
    */
   unused_layers?: number;
@@ -1049,7 +1049,7 @@ export interface Estimate {
   sequences: number | null;
   /** the largest explicit figure of this length */
   most_sequences: number | null;
-  /** the numbers in which keys and values are kept: `f16`, `q8_0` or `q4_0` Default "f16". */
+  /** the numbers in which keys and values are kept: `f16`, `q8_0` or `q4_0`. Default "f16". */
   kv_type?: string;
   /** longer and shorter sequences that an engine goes up to by itself, the longest first */
   offers?: Offer[];
@@ -1076,7 +1076,7 @@ export interface DeviceStatus {
   taken_bytes: number;
   free_bytes: number;
   total_bytes: number;
-  /** of its memory: engines on it run fewer requests Default "none". */
+  /** of its memory: engines on it run fewer requests. Default "none". */
   pressure?: "critical" | "none" | "some";
 }
 
@@ -1090,7 +1090,7 @@ export interface LoadParams {
    */
   person?: string | null;
   model: string;
-  /** `models/progress` notifications while it is loaded Default false. */
+  /** `models/progress` notifications while it is loaded. Default false. */
   progress?: boolean;
 }
 
@@ -1111,7 +1111,7 @@ export interface StatusParams {
    * that
    */
   subscribe?: boolean | null;
-  /** rounded to tenths of a second Default 1000. */
+  /** rounded to tenths of a second. Default 1000. */
   interval_ms?: number;
 }
 
@@ -1225,9 +1225,9 @@ export interface EngineStatus {
   cache_hits: number;
   /** prompt tokens that were not computed again */
   cached_tokens: number;
-  /** prompt tokens and texts computed, those of lost cells again Default 0. */
+  /** prompt tokens and texts computed, those of lost cells again. Default 0. */
   computed_tokens?: number;
-  /** tokens of answers Default 0. */
+  /** tokens of answers. Default 0. */
   sampled_tokens?: number;
   /** prefixes that were evicted from their sequence */
   evicted_sequences: number;
@@ -1235,20 +1235,20 @@ export interface EngineStatus {
   utilisation: number;
   /**
    * of `rss_bytes`: cells and states of requests and prefixes, at most `saved_bytes` of the
-   * configuration Default 0.
+   * configuration. Default 0.
    */
   saved_bytes?: number;
-  /** of `cache_hits`: requests whose cells were read from a file of `cache_dir` Default 0. */
+  /** of `cache_hits`: requests whose cells were read from a file of `cache_dir`. Default 0. */
   stored_hits?: number;
-  /** of the files of `cache_dir` that the engine may use Default 0. */
+  /** of the files of `cache_dir` that the engine may use. Default 0. */
   stored_bytes?: number;
-  /** tokens of parked requests whose cells came back from host memory Default 0. */
+  /** tokens of parked requests whose cells came back from host memory. Default 0. */
   restored_tokens?: number;
-  /** tokens of parked requests that were computed again Default 0. */
+  /** tokens of parked requests that were computed again. Default 0. */
   recomputed_tokens?: number;
-  /** tokens of earlier text that were tried as the next tokens Default 0. */
+  /** tokens of earlier text that were tried as the next tokens. Default 0. */
   lookup_tried?: number;
-  /** tokens of `lookup_tried` that were right: each spared a step Default 0. */
+  /** tokens of `lookup_tried` that were right: each spared a step. Default 0. */
   lookup_right?: number;
   /** what the kernel lets the process not do; empty with `sandbox = "off"` */
   sandbox?: string[];
@@ -1256,7 +1256,7 @@ export interface EngineStatus {
   memory?: EngineMemory | null;
   /** GPUs that hold a part of the model, empty on a CPU */
   devices?: DeviceStatus[];
-  /** layers whose experts the GPUs have no room for Default 0. */
+  /** layers whose experts the GPUs have no room for. Default 0. */
   host_experts?: number;
   /** the address of its machine; null on this one */
   host?: string | null;
@@ -1529,7 +1529,7 @@ export interface UsageReport {
   total: UsageRow;
   /** by day, then those with most tokens first */
   rows?: UsageRow[];
-  /** rows beyond 1,000, which have fewest tokens Default 0. */
+  /** rows beyond 1,000, which have fewest tokens. Default 0. */
   left_out?: number;
   /** why rows are missing: no ledger is kept, or its file cannot be used */
   why?: string;
@@ -1540,29 +1540,29 @@ export interface UsageReport {
  * are left out.
  */
 export interface UsageRow {
-  /** requests that were answered with a result Default 0. */
+  /** requests that were answered with a result. Default 0. */
   completed?: number;
-  /** as in the status: 1002, 1005, 1007 or -32603 Default 0. */
+  /** as in the status: 1002, 1005, 1007 or -32603. Default 0. */
   failed?: number;
-  /** -32800 Default 0. */
+  /** -32800. Default 0. */
   cancelled?: number;
-  /** all other errors Default 0. */
+  /** all other errors. Default 0. */
   rejected?: number;
-  /** of the prompts of ended requests Default 0. */
+  /** of the prompts of ended requests. Default 0. */
   prompt_tokens?: number;
-  /** of prompts, found in the cache Default 0. */
+  /** of prompts, found in the cache. Default 0. */
   cached_tokens?: number;
-  /** of prompts, computed Default 0. */
+  /** of prompts, computed. Default 0. */
   computed_tokens?: number;
-  /** sampled Default 0. */
+  /** sampled. Default 0. */
   completion_tokens?: number;
-  /** answers of `decide` Default 0. */
+  /** answers of `decide`. Default 0. */
   decisions?: number;
-  /** texts that were embedded or ranked Default 0. */
+  /** texts that were embedded or ranked. Default 0. */
   texts?: number;
-  /** seconds of engines' steps, divided by the tokens in them Default 0.0. */
+  /** seconds of engines' steps, divided by the tokens in them. Default 0.0. */
   device_s?: number;
-  /** seconds without a sequence Default 0.0. */
+  /** seconds without a sequence. Default 0.0. */
   waited_s?: number;
   /** of the daemon's time zone */
   day?: string;

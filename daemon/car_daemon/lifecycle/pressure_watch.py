@@ -1,20 +1,23 @@
 """The watch of memory pressure: the host's sets the gate's level, that of a GPU the levels of its engines."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from car_base.capacity.placement import reserve_of
 from car_base.host.devices import Device
 from car_base.host.event_log import log
-from car_base.host.memory import MemorySource, PressureGauge, PressureLimits, highest
+from car_base.host.memory import MemoryReading, MemorySource, PressureGauge, PressureLimits, highest
 from car_base.host.timers import Periodic
 from car_base.ipc.frames import DeviceMemory
 from car_daemon.models.entry import ModelEntry
 from car_daemon.models.replica import Replica
 from car_daemon.scheduler.gate import Gate
 from car_protocol.capacity import Pressure
+
+if TYPE_CHECKING:
+    from car_base.ipc.placing import HostMemory  # a daemon without a cluster imports no frames of placing
 
 # Percent of a device's reserve, which no plan uses, below which what is free of it is short.
 _SOME, _CRITICAL = 25.0, 6.25
@@ -89,30 +92,6 @@ def _used(replica: Replica) -> list[str]:
 _PERIOD_S = 0.5
 
 
-class MemoryFigures(Protocol):
-    """Memory of a machine: bytes, and percent of the time stalled."""
-
-    @property
-    def total(self) -> int:
-        """Bytes."""
-        ...
-
-    @property
-    def available(self) -> int:
-        """Bytes."""
-        ...
-
-    @property
-    def some_percent(self) -> float:
-        """Of the last 10 s, in which some tasks waited for memory."""
-        ...
-
-    @property
-    def full_percent(self) -> float:
-        """Of the last 10 s, in which all tasks waited for memory."""
-        ...
-
-
 class PressureWatch:
     """Reads memory twice a second; calls `changed` after the gate, an engine of it or a device got another level."""
 
@@ -161,7 +140,7 @@ class PressureWatch:
             self._gate.pressure = self._gauge.level
             self._changed()
 
-    def of_host(self, host: str, reading: MemoryFigures) -> None:
+    def of_host(self, host: str, reading: "MemoryReading | HostMemory") -> None:
         """Pass on a change of another machine's level; the machines without engines are forgotten."""
         up = self._gate.hosts
         self._hosts = {name: gauge for name, gauge in self._hosts.items() if name in up}
@@ -172,7 +151,7 @@ class PressureWatch:
             self._gate.press(host, gauge.level)
             self._changed()
 
-    def _updated(self, gauge: PressureGauge, reading: MemoryFigures, **facts: str) -> bool:
+    def _updated(self, gauge: PressureGauge, reading: "MemoryReading | HostMemory", **facts: str) -> bool:
         """Return whether a reading changed the level, which is logged."""
         percent = 100 * reading.available / max(1, reading.total)
         if not gauge.update(percent, reading.some_percent, reading.full_percent, self._clock()):

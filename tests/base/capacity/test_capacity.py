@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_base.capacity.capacity import CapacityInputs, Declared, declare, estimate_capacity, longest_context
@@ -90,7 +90,6 @@ def test_a_given_number_of_sequences_shares_half_of_the_memory_in_shorter_ones(n
     assert declared == Declared(number, expected, "config")
 
 
-@settings(derandomize=True)
 @given(st.integers(1, 10**8), st.integers(1, 10**5))
 def test_a_context_that_was_lowered_leaves_room_for_two_sequences(free: int, kv: int) -> None:
     declared = declare(need(free_bytes=free, sequence_bytes=SequenceBytes(kv)))
@@ -164,7 +163,6 @@ POLICIES = st.sampled_from(["measured", "memory", "ram_tiers", "ram_per_8gb"])
 FIGURES = st.none() | st.integers(0, 400)
 
 
-@settings(derandomize=True)
 @given(POLICIES, FIGURES, st.integers(0, 10**10), st.integers(1, 10**6), st.integers(1, 10**5))
 def test_whatever_decides_between_one_and_256_sequences_of_whole_cells_are_declared(
     policy: Policy, requested: int | None, free: int, kv: int, trained: int

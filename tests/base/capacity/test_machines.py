@@ -100,7 +100,7 @@ def needs(draw: st.DrawFn, /, **given: Any) -> CapacityInputs:
     return need(draw(st.integers(4 * GB, 512 * GB)), **{**facts, **given})
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @given(needs())
 def test_no_machine_gives_more_than_it_has_unless_one_least_sequence_takes_it(need: CapacityInputs) -> None:
     declared = declare(need)
@@ -108,7 +108,7 @@ def test_no_machine_gives_more_than_it_has_unless_one_least_sequence_takes_it(ne
     assert least or taken(need, declared) <= FREE * need.free_bytes
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @given(needs(), st.integers(0, 512 * GB))
 def test_more_memory_never_gives_less(need: CapacityInputs, more: int) -> None:
     before = declare(need)
@@ -117,7 +117,7 @@ def test_more_memory_never_gives_less(need: CapacityInputs, more: int) -> None:
     assert after.sequences >= before.sequences
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(needs(context_tokens=None, sequences=None))
 def test_by_itself_an_engine_takes_a_quarter_at_most_and_a_long_sequence_leaves_room_for_another(
     need: CapacityInputs,
@@ -131,7 +131,7 @@ def test_by_itself_an_engine_takes_a_quarter_at_most_and_a_long_sequence_leaves_
     )
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(needs(context_tokens=None), st.sampled_from(["q8_0", "q4_0"]))
 def test_a_smaller_kv_type_never_gives_shorter_sequences(need: CapacityInputs, kv_type: KvType) -> None:
     sizes = (SequenceBytes.attending(*MEDIUM), SequenceBytes.attending(*MEDIUM, kv_type=kv_type))

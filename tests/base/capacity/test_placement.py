@@ -280,7 +280,7 @@ def larger(machine: FreeMemory, more: int) -> FreeMemory:
     return FreeMemory(machine.host_free + more, (*machine.devices[:-1], *devices))
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @given(models(), machines())
 def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(
     sizes: ModelSizes, machine: FreeMemory
@@ -302,7 +302,7 @@ def test_no_plan_takes_more_than_is_free_and_each_has_room_for_a_sequence(
     assert found.host_bytes + sum(found.device_bytes) >= weights
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @given(models(), machines(), st.integers(0, 64), st.integers(0, 3))
 def test_more_memory_never_gives_less(sizes: ModelSizes, machine: FreeMemory, more_gib: int, where: int) -> None:
     before = plan(sizes, machine)
@@ -320,7 +320,7 @@ def test_more_memory_never_gives_less(sizes: ModelSizes, machine: FreeMemory, mo
     assert rank[1] >= rank[0]
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @given(models(), machines())
 def test_a_refusal_means_that_the_host_alone_does_not_hold_the_model(sizes: ModelSizes, machine: FreeMemory) -> None:
     found = plan(sizes, machine)
@@ -353,7 +353,7 @@ def test_the_second_mask_of_layers_with_a_sliding_window_leaves_less_room_for_ce
     assert planned(two, gpu(20)).tokens < planned(one, gpu(20)).tokens
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(models(), machines())
 def test_weights_on_devices_and_host_add_up_and_a_plan_takes_no_more_than_it_says(
     sizes: ModelSizes, machine: FreeMemory
@@ -385,7 +385,7 @@ def little_host() -> tuple[ModelSizes, FreeMemory]:
     return sizes, FreeMemory(43_008 * MIB, (gpu(4),))
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @example(*little_host(), {})
 @given(models(), machines(), st.sampled_from(FIGURES))
 def test_no_device_lacks_memory_for_the_sequences_that_are_declared_after_the_weights_were_loaded(

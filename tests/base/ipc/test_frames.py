@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_base.ipc.codec import (
@@ -146,7 +146,6 @@ def test_no_bytes_are_no_frames() -> None:
     assert bodies(b"") == []
 
 
-@settings(derandomize=True)
 @given(st.lists(st.sampled_from(TO_ENGINE), max_size=8), st.lists(st.integers(0, 2000), max_size=20))
 def test_any_cutting_gives_the_same_frames(messages: list[ToEngine], places: list[int]) -> None:
     data = b"".join(map(encode_frame, messages))

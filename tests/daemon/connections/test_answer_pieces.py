@@ -1,6 +1,6 @@
 """Pieces of an answer are merged in their order, and nothing of them is lost."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_base.ipc.frames import CallDelta, Extra
@@ -93,7 +93,6 @@ def flat(chunks: list[Chunk]) -> list[tuple[str, object]]:
     return letters
 
 
-@settings(derandomize=True)
 @given(answers(), st.lists(st.booleans(), min_size=8, max_size=8))
 def test_however_pieces_are_merged_their_order_stays(added: list[Added], breaks: list[bool]) -> None:
     alone = [chunk for each in added for chunk in merged(each)]

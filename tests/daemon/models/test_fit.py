@@ -20,7 +20,7 @@ def on_devices(memory: FreeMemory, sizes: ModelSizes, *places: str) -> list[OnDe
     return GpuReplicas(sizes, places or ("gpu",)).on_devices(memory)
 
 
-@settings(derandomize=True, max_examples=200)
+@settings(max_examples=200)
 @given(models(), machines(), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3), st.booleans()), max_size=4))
 def test_the_models_that_go_put_as_much_on_devices_as_if_all_went_and_none_of_them_goes_for_nothing(
     sizes: ModelSizes, machine: FreeMemory, others: list[tuple[int, int, bool]]

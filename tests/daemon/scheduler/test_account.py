@@ -10,7 +10,7 @@ KIND = Kind(0, LaneTarget("m", None, None))
 STEPS = st.lists(st.tuples(st.sampled_from("wwslec"), st.integers(0, 5), st.integers(1, 500)), max_size=80)
 
 
-@settings(derandomize=True, deadline=None)
+@settings(deadline=None)
 @given(STEPS, st.dictionaries(st.integers(0, 5), st.sampled_from((0.5, 2.0, 4.0))))
 def test_a_clock_is_never_ahead_of_the_mean_of_the_accounts_that_it_counts(
     steps: list[tuple[str, int, int]], weights: dict[int, float]

@@ -1,6 +1,6 @@
 """A heap whose members change their ranks and leave."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.lazy_heap import LazyHeap
@@ -39,7 +39,6 @@ def test_outdated_entries_do_not_pile_up() -> None:
     assert len(heap._heap) < 100
 
 
-@settings(derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9))))
 def test_the_first_is_always_the_least_of_those_that_are_there(changes: list[tuple[int, int | None]]) -> None:
     heap: LazyHeap[int, int] = LazyHeap()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_daemon.scheduler.account import LaneTarget, charge
@@ -90,7 +90,6 @@ def test_a_removed_request_does_not_wait() -> None:
 ENTRIES = st.lists(st.tuples(st.integers(1, 50), st.sampled_from("abc")), unique_by=lambda entry: entry[0])
 
 
-@settings(derandomize=True)
 @given(ENTRIES, st.sampled_from(["latency_critical", "throughput"]), st.sampled_from([0.0, 90.0]))
 def test_requests_are_served_in_the_order_that_is_foretold(
     entries: list[tuple[int, str]], priority: Priority, now: float

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.machines import MACHINES
@@ -42,7 +42,6 @@ def test_sizes_between_measured_ones_lie_between_them_and_larger_ones_cost_at_mo
         assert measured[last] * 0.999 <= seconds <= measured[last] * size / last * 1.001
 
 
-@settings(derandomize=True)
 @given(MEASURED, st.lists(st.tuples(SIZES, SECONDS, st.integers(0, 5000)), max_size=30), SIZES, st.integers(0, 9000))
 def test_whatever_steps_take_costs_stay_above_zero_and_grow_with_the_depth(
     measured: dict[int, float], steps: list[tuple[int, float, int]], size: int, depth: int

@@ -1,7 +1,7 @@
 """The rows of a step."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_engine.batching.costs import StepCosts
@@ -187,7 +187,6 @@ def test_of_prompts_that_are_done_as_soon_the_older_has_the_turn() -> None:
 PROMPTS = st.lists(st.one_of(st.none(), st.just(0), st.integers(1, 600)), min_size=1, max_size=8)
 
 
-@settings(derandomize=True)
 @given(PROMPTS, st.sampled_from([8, 16, 40, 512]), st.floats(0.0001, 0.1), st.floats(0.0001, 0.1))
 def test_a_decode_holds_every_decoder_and_what_follows_it_prompts_and_both_stay_within_the_batch(
     prompts: list[int | None], batch_tokens: int, decode: float, prefill: float

@@ -58,7 +58,7 @@ def follows(taken: LLMatcher, character: str) -> bool:
 
 
 @pytest.mark.slow
-@settings(derandomize=True, max_examples=400)
+@settings(max_examples=400)
 @given(grammars, st.text(ALPHABET, max_size=9))
 def test_a_grammar_means_the_same_at_every_place_of_a_text(gbnf: str, text: str) -> None:
     grammar = usable(gbnf)

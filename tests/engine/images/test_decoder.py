@@ -143,7 +143,7 @@ def test_a_hostile_file_takes_no_time(build: Callable[[], bytes]) -> None:
     assert spent.seconds < 2
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(
     whole=st.sampled_from(
         [

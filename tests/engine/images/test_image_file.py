@@ -134,7 +134,7 @@ def test_metadata_are_left_out() -> None:
     assert read_image(gif(5, 7, extensions=COMMENT + control + COMMENT)).data == gif(5, 7, extensions=control)
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(start=st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"GIF87a"]), rest=st.binary())
 def test_no_bytes_raise_anything_else(start: bytes, rest: bytes) -> None:
     try:
@@ -144,7 +144,7 @@ def test_no_bytes_raise_anything_else(start: bytes, rest: bytes) -> None:
     assert 1 <= min(size) <= max(size) <= image_file.MAX_SIDE
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(
     encode=st.sampled_from([*FORMATS.values()]),
     changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6),

@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from car_base.capacity.curve import BATCH_SIZES
@@ -296,7 +296,6 @@ def test_a_model_whose_pooling_cannot_be_done_is_an_error(open_embedder: Open, n
 lengths = st.lists(st.integers(1, 3 * PACKED_TOKENS) | st.integers(1, 12), max_size=200)
 
 
-@settings(derandomize=True)
 @given(lengths=lengths, texts=st.integers(1, PACKED_TEXTS), tokens=st.sampled_from([PACKED_TOKENS, 512]))
 def test_packing_takes_every_input_once_and_keeps_the_bounds(lengths: list[int], texts: int, tokens: int) -> None:
     packed = pack(lengths, texts, tokens)
@@ -306,7 +305,6 @@ def test_packing_takes_every_input_once_and_keeps_the_bounds(lengths: list[int],
         assert len(batch) == 1 or sum(lengths[index] for index in batch) <= tokens
 
 
-@settings(derandomize=True)
 @given(lengths=lengths, texts=st.integers(1, PACKED_TEXTS))
 def test_packing_starts_a_batch_only_where_no_later_input_has_room_in_the_last(lengths: list[int], texts: int) -> None:
     packed = pack(lengths, texts, PACKED_TOKENS)

@@ -61,7 +61,7 @@ def test_a_message_with_marks_of_its_own_changes_nothing(template: ChatTemplate,
     assert content in vocabulary.detokenize(tokens, special=False)
 
 
-@settings(derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_message_adds_a_control_token(template: ChatTemplate, vocabulary: Vocabulary, data: st.DataObject) -> None:
     fragments = st.sampled_from([*vocabulary.specials, *MARKS[:3], "<|", "|>", "x", "\n"])

@@ -15,7 +15,7 @@ from tools.hostile_models.values import with_value
 from tools.random_models.llama import generate
 
 
-@settings(derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_comes_back_as_it_was(vocabulary: Vocabulary, text: str) -> None:
     tokens = vocabulary.tokenize(text, add_special=False, parse_special=False)

@@ -63,7 +63,7 @@ def test_a_call_begins_with_its_name_and_ends_once(recorded: Recorded) -> None:
         assert [delta.ended for delta in others] == [False] * (len(others) - 1) + [True]
 
 
-SPLITS = settings(derandomize=True, max_examples=400)
+SPLITS = settings(max_examples=400)
 
 
 @SPLITS

@@ -122,7 +122,7 @@ def calls_in(style: ToolStyle, tools: list[Function], text: str, length: int = 0
 
 @pytest.mark.parametrize("control", [False, True], ids=["text", "control tokens"])
 @pytest.mark.parametrize("style", STYLES)
-@settings(derandomize=True, max_examples=8)
+@settings(max_examples=8)
 @given(answers())
 def test_calls_of_random_tools_are_allowed_and_read_back(
     style: ToolStyle, control: bool, made: tuple[list[Function], list[Call]]
@@ -173,7 +173,7 @@ def test_a_model_that_ends_its_call_as_it_separates_calls_writes_one_call(style:
 @pytest.mark.slow
 @pytest.mark.parametrize("control", [False, True], ids=["text", "control tokens"])
 @pytest.mark.parametrize("style", STYLES)
-@settings(derandomize=True, max_examples=10)
+@settings(max_examples=10)
 @given(answers(), st.integers(0, 1000))
 def test_whatever_a_grammar_allows_is_read_as_calls_of_the_tools(
     style: ToolStyle, control: bool, made: tuple[list[Function], list[Call]], seed: int

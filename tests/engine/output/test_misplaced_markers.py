@@ -71,7 +71,7 @@ def soups(draw: st.DrawFn) -> tuple[ToolStyle, str]:
     return style, "".join(draw(st.lists(st.sampled_from(pieces), max_size=10)))
 
 
-@settings(derandomize=True, max_examples=600)
+@settings(max_examples=600)
 @given(soups(), PLACES, st.booleans())
 def test_any_cutting_of_any_soup_of_markers_gives_the_same(
     soup: tuple[ToolStyle, str], places: list[int], bound: bool

@@ -103,13 +103,13 @@ def test_thinking_is_on_at_once_where_the_prompt_opened_it() -> None:
 SOUP = st.lists(st.sampled_from(["<think>", "</think>", "<", "</", "think>", " ", "\n", "a", "é", "b c"])).map("".join)
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(SOUP, PLACES, st.booleans())
 def test_any_cutting_gives_the_same(text: str, places: list[int], inside: bool) -> None:
     assert split(cut(text, places), inside=inside) == split([text], inside=inside)
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(SOUP, PLACES, st.booleans())
 def test_nothing_is_lost_but_tags_and_whitespace(text: str, places: list[int], inside: bool) -> None:
     kept = "".join(split(cut(text, places), inside=inside))

@@ -88,13 +88,13 @@ TEXTS = st.text(ALPHABET, max_size=20)
 STOPS = st.lists(st.text(ALPHABET, min_size=1, max_size=4), max_size=4)
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(TEXTS, STOPS, PLACES)
 def test_any_cutting_gives_the_same_as_the_whole_text(text: str, stops: list[str], places: list[int]) -> None:
     assert search(cut(text, places), stops)[:2] == reference(text, stops)
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(TEXTS, STOPS, PLACES)
 def test_what_was_released_is_never_part_of_a_stop_string(text: str, stops: list[str], places: list[int]) -> None:
     expected = reference(text, stops)[0]

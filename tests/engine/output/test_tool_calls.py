@@ -238,7 +238,7 @@ SOUP = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
 BEGINNINGS = {"hermes": "<tool_call>", "llama3": "", "mistral": "[TOOL_CALLS]"}
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @given(st.sampled_from(STYLES), SOUP, PLACES)
 def test_any_cutting_gives_the_same(style: ToolStyle, text: str, places: list[int]) -> None:
     text = BEGINNINGS[style] + text
@@ -250,7 +250,7 @@ def squeezed(text: str) -> str:
     return "".join(text.split())
 
 
-@settings(derandomize=True, max_examples=500)
+@settings(max_examples=500)
 @given(st.sampled_from(STYLES), SOUP, PLACES)
 def test_text_names_and_arguments_come_in_their_order(style: ToolStyle, text: str, places: list[int]) -> None:
     text = BEGINNINGS[style] + text
@@ -270,7 +270,7 @@ CALLS = st.lists(st.tuples(st.text(min_size=1, max_size=4), st.dictionaries(st.t
 
 
 @pytest.mark.slow
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(STYLES), WORDS, CALLS, st.booleans(), PLACES)
 def test_any_calls_are_read_back(
     style: ToolStyle, before: str, calls: list[tuple[str, dict[str, object]]], ascii_only: bool, places: list[int]
@@ -346,7 +346,7 @@ VALUE_TEXTS = st.sampled_from(
 )
 
 
-@settings(derandomize=True, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(VALUE_TEXTS, max_size=4).map("".join), PLACES)
 def test_a_parameter_of_any_type_is_the_same_however_it_is_cut(value: str, places: list[int]) -> None:
     text = f"<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n</tool_call>"

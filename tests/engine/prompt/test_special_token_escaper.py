@@ -79,7 +79,7 @@ def with_treatment(treatment: str, vocabulary: FakeVocabulary) -> ChatTemplate:
     return opened(f"{names}<s>{{{{ {treatment} }}}}</s>[INST]{{{{ {treatment} }}}}[x]§", vocabulary)
 
 
-@settings(derandomize=True, max_examples=40)
+@settings(max_examples=40)
 @given(first=WORDS, second=WORDS)
 @pytest.mark.parametrize("treatment", TREATMENTS)
 def test_no_treatment_of_text_makes_a_control_token_of_it(treatment: str, first: str, second: str) -> None:
@@ -88,7 +88,7 @@ def test_no_treatment_of_text_makes_a_control_token_of_it(treatment: str, first:
     assert not any(chr(code) in VOCABULARY.written(tokens) for code in range(0xFDD0, 0xFDF0))
 
 
-@settings(derandomize=True, max_examples=40)
+@settings(max_examples=40)
 @given(first=WORDS, second=WORDS)
 @pytest.mark.parametrize("cut", CUTS)
 def test_no_cut_through_text_makes_a_control_token_of_it(cut: str, first: str, second: str) -> None:
@@ -96,7 +96,6 @@ def test_no_cut_through_text_makes_a_control_token_of_it(cut: str, first: str, s
     assert USUAL_VOCABULARY.controls(tokens) == ["<s>", "</s>", "[INST]", "[x]"]
 
 
-@settings(derandomize=True)
 @given(first=WORDS, second=WORDS)
 def test_text_that_is_only_written_out_comes_out_as_it_was(first: str, second: str) -> None:
     tokens = with_treatment("c ~ d", VOCABULARY).render(chat(*user(first, second))).tokens
@@ -181,7 +180,7 @@ def without_hostility(name: Family) -> list[str]:
     return vocabulary.controls(template.render(hostile(name, ["x"] * 10)).tokens)
 
 
-@settings(derandomize=True, max_examples=60)
+@settings(max_examples=60)
 @given(data=st.data())
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_text_of_a_client_adds_a_control_token(name: Family, data: st.DataObject) -> None:

@@ -151,7 +151,7 @@ class Walk:
         assert not self.engine.saved.pinned
 
 
-@settings(derandomize=True, max_examples=150)
+@settings(max_examples=150)
 @given(TURNS, st.sampled_from(MEMORIES), TICKS, st.sampled_from([0, 60, 1000]))
 def test_every_request_ends_once_with_the_answer_it_has_alone(
     turns: list[tuple[Event, ...]], memory: Memory, tick: float, saved_bytes: int
@@ -169,7 +169,7 @@ def test_every_request_ends_once_with_the_answer_it_has_alone(
             assert end.reason == ("stop" if answer[-1] == END_TOKEN else "length")
 
 
-@settings(derandomize=True, max_examples=150)
+@settings(max_examples=150)
 @given(TURNS, TICKS, st.dictionaries(st.integers(0, 40), st.sampled_from([2, -3]), min_size=1, max_size=8))
 def test_a_decode_done_in_part_fails_only_what_it_did(
     turns: list[tuple[Event, ...]], tick: float, codes: dict[int, int]
@@ -184,7 +184,7 @@ def test_a_decode_done_in_part_fails_only_what_it_did(
             assert walk.engine.tokens(key) == solo(prompt, max_tokens)
 
 
-@settings(derandomize=True, max_examples=50)
+@settings(max_examples=50)
 @given(TURNS, TICKS, st.integers(1, 40), st.integers(0, 20))
 def test_a_halted_request_is_as_if_it_had_never_been(
     turns: list[tuple[Event, ...]], tick: float, length: int, steps: int

@@ -99,7 +99,7 @@ class ResponsesWriter(Writer):
 
     def _delta(self, kind: str, text: str, logprobs: list[dict[str, Any]]) -> bytes:
         more = {"logprobs": logprobs} if kind == "message" else {}
-        return self._event(_NAMES[kind] + ".delta", **self._place(), content_index=0, delta=text, **more)
+        return self._event(_EVENTS[kind] + ".delta", **self._place(), content_index=0, delta=text, **more)
 
     def _start(self, kind: str) -> bytes:
         item: Item = {"id": new_id(_PREFIXES[kind]), "type": kind, "status": "in_progress", "content": []}
@@ -120,10 +120,10 @@ class ResponsesWriter(Writer):
         self._output.append(item)
         events = self._event("response.output_item.added", output_index=len(self._output) - 1, item=item)
         text = custom_input(arguments) if tool.custom else arguments
-        events += self._event(_NAMES[kind] + ".delta", **self._place(), delta=text)
+        events += self._event(_EVENTS[kind] + ".delta", **self._place(), delta=text)
         self._output[-1] |= {"status": "completed", _MEMBERS[kind]: text}
         return (
-            events + self._event(_NAMES[kind] + ".done", **self._place(), **{_MEMBERS[kind]: text}) + self._item_done()
+            events + self._event(_EVENTS[kind] + ".done", **self._place(), **{_MEMBERS[kind]: text}) + self._item_done()
         )
 
     def _close(self, status: str = "completed") -> bytes:
@@ -135,7 +135,7 @@ class ResponsesWriter(Writer):
         part = _part(kind, text, self._logprobs)
         more = {"logprobs": self._logprobs} if kind == "message" else {}
         place = self._place()
-        events = self._event(_NAMES[kind] + ".done", **place, content_index=0, text=text, **more)
+        events = self._event(_EVENTS[kind] + ".done", **place, content_index=0, text=text, **more)
         events += self._event("response.content_part.done", **place, content_index=0, part=part)
         self._output[-1] |= {"status": status, "content": [part]}
         return events + self._item_done()
@@ -181,7 +181,7 @@ class ResponsesWriter(Writer):
 
 _FUNCTION, _CUSTOM = "function_call", "custom_tool_call"
 # The events of each type of item.
-_NAMES = {
+_EVENTS = {
     "message": "response.output_text",
     "reasoning": "response.reasoning_text",
     _FUNCTION: "response.function_call_arguments",
