@@ -7,6 +7,10 @@ from car_engine.batching.reuse.move_costs import MoveCosts
 
 # A promise: keeping states takes at most this part of the time in which their prompts are read.
 _PART = 0.01
+# The places from which the next turn and the next chat go on may take this part: such a state pays if one in ten saves
+# its tokens from being read again, and conversations go on more often.
+_NEXT = 0.1
+_KNOWN = 2  # the rank of a place from which only a known prompt goes on
 # A promise: an edited message is read again from at most so many tokens before it, unless so many tokens take less
 # memory in all layers than a state.
 _EDIT_TOKENS = 256
@@ -18,20 +22,21 @@ def stops(prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, .
     They are before so many of its last tokens as `own` says, at its partings from other prompts, and in between, in
     this order of worth: another turn or another chat will come, but a known prompt may never come again.
     """
-    affordable = _PART * costs.compute(start, len(prompt))
+    reading = costs.compute(start, len(prompt))
     chosen = [start]
-    for stop in _worthy(prompt, start, partings, own, costs.state_tokens):
+    for part, stop in _worthy(prompt, start, partings, own, costs.state_tokens):
         apart = min(abs(each - stop) for each in chosen)
-        if start < stop < len(prompt) and apart >= WORTH_TOKENS and len(chosen) * costs.checkpoint <= affordable:
+        if start < stop < len(prompt) and apart >= WORTH_TOKENS and len(chosen) * costs.checkpoint <= part * reading:
             chosen.append(stop)
     return sorted(chosen[1:])
 
 
 def _worthy(
     prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, ...], state_tokens: float
-) -> Iterator[int]:
+) -> Iterator[tuple[float, int]]:
+    """Yield the stops by their worth, each with the part of the reading that all up to it may take."""
     asked, *beginnings = (len(prompt) - max(1, count) for count in own)
-    ranks = {**dict.fromkeys(partings, 2), asked: 1, **dict.fromkeys(beginnings, 0)}
+    ranks = {**dict.fromkeys(partings, _KNOWN), asked: 1, **dict.fromkeys(beginnings, 0)}
     firsts: dict[int, int] = {}
     first = start
     for place in sorted(ranks):
@@ -42,4 +47,4 @@ def _worthy(
     spacing = int(max(_EDIT_TOKENS, min(state_tokens, len(prompt))))
     ranked = sorted(firsts, key=lambda place: (firsts[place], -place))
     for stop in (*ranked, *range(start + spacing, len(prompt), spacing)):
-        yield prompt.whole(stop)
+        yield _PART if firsts.get(stop, _KNOWN) == _KNOWN else _NEXT, prompt.whole(stop)
