@@ -5,7 +5,7 @@ prompt's tokens placeholders do: numbers below 0 that follow from its bytes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -143,17 +143,21 @@ def with_markers(contents: Sequence[Sequence[str | bytes]], secret: str) -> tupl
 
 def split_at_markers(pieces: Iterable[tuple[str, bool]], images: int, secret: str) -> list[PromptText | Slot]:
     """Return rendered pieces with slots for their markers; raises Refusal unless every image has exactly one."""
-    found: list[PromptText | Slot] = []
+    found = list(slots_in(pieces, secret))
+    if sorted(segment.image for segment in found if isinstance(segment, Slot)) != list(range(images)):
+        raise Refusal("invalid_params", param="messages", why="the chat template does not show each image once")
+    return found
+
+
+def slots_in(pieces: Iterable[tuple[str, bool]], secret: str) -> Iterator[PromptText | Slot]:
+    """Yield pieces with slots for the markers in them."""
     for text, parse_special in pieces:
         # Every other part is a number: the match of the pattern's group.
         for place, part in enumerate(re.split(f"{_EDGE}{secret}{_EDGE}([0-9]+){_EDGE}", text)):
             if place % 2:
-                found.append(Slot(int(part)))
+                yield Slot(int(part))
             elif part:
-                found.append(PromptText(part, parse_special))
-    if sorted(segment.image for segment in found if isinstance(segment, Slot)) != list(range(images)):
-        raise Refusal("invalid_params", param="messages", why="the chat template does not show each image once")
-    return found
+                yield PromptText(part, parse_special)
 
 
 def _parts(message: Message) -> list[str | bytes]:

@@ -1,7 +1,7 @@
 """The chat template of a model: chats, which a child renders, into tokens."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from car_base.ipc.frames import Chat
@@ -12,7 +12,7 @@ from car_engine.child.children import ChildLost
 from car_engine.child.frames import Answer, Invalid, Job, Opened, OpenTemplate, Render, Segments, expected
 from car_engine.output.format import detect
 from car_engine.prompt.context_limit import ContextLimit
-from car_engine.prompt.image_prompt import ImagePrompt, Slot, split_at_markers
+from car_engine.prompt.image_prompt import ImagePrompt, PromptText, Slot, slots_in, split_at_markers
 from car_engine.prompt.vocabulary import PromptVocabulary
 from car_protocol.conversation import SYSTEM_ROLES
 
@@ -91,7 +91,7 @@ class ChatTemplate:
         """Return the chat's tokens, ready for the assistant's turn; raises Refusal."""
         segments = self._segments(chat, limit.most_bytes, typed=False)
         limit.check_bytes(segments.size, max_tokens)
-        tokens = [token for text, parse in segments.pieces for token in self._cut(text, parse_special=parse)]
+        tokens = self._tokens(segments.pieces)
         own = self._own(chat, segments.pieces, tokens)
         return Rendered(self._begun(tokens), segments.inside, begun=segments.begun, own=own)
 
@@ -115,12 +115,10 @@ class ChatTemplate:
         for piece in pieces:
             if isinstance(piece, Slot):
                 starts[piece.image] = len(tokens)
-                tokens += prompt.placeholders[piece.image]
-            else:
-                tokens += self._cut(piece.text, parse_special=piece.parse_special)
+            tokens += self._placed_tokens(piece, prompt)
         begun = self._begun(tokens)
         before = len(begun) - len(tokens)
-        own = self._own(prompt.chat, segments.pieces, begun)
+        own = self._own(prompt.chat, segments.pieces, begun, prompt)
         return Rendered(begun, segments.inside, [before + start for start in starts], segments.begun, own)
 
     def _segments(self, chat: Chat, most_bytes: int, *, typed: bool) -> Segments:
@@ -134,11 +132,23 @@ class ChatTemplate:
     def _cut(self, text: str, *, parse_special: bool) -> list[int]:
         return self._vocabulary.tokenize(text, add_special=False, parse_special=parse_special)
 
-    def _own(self, chat: Chat, pieces: list[tuple[str, bool]], tokens: list[int]) -> tuple[int, ...]:
+    def _tokens(self, pieces: Iterable[tuple[str, bool]], media: ImagePrompt | None = None) -> list[int]:
+        if media is not None:
+            return [token for piece in slots_in(pieces, media.secret) for token in self._placed_tokens(piece, media)]
+        return [token for text, parse in pieces for token in self._cut(text, parse_special=parse)]
+
+    def _placed_tokens(self, piece: PromptText | Slot, media: ImagePrompt) -> list[int]:
+        if isinstance(piece, Slot):
+            return media.placeholders[piece.image]
+        return self._cut(piece.text, parse_special=piece.parse_special)
+
+    def _own(
+        self, chat: Chat, pieces: list[tuple[str, bool]], tokens: list[int], media: ImagePrompt | None = None
+    ) -> tuple[int, ...]:
         """Return how many of the last tokens later prompts of the chat do not have, at least 1.
 
         Behind it, in the first turn of a chat, is how many other chats with the same system message and tools do not
-        have: the tokens from the user's text on, unless they depend on the text before it.
+        have: the tokens from the user's text on, or from an image before it, unless they depend on the text before it.
         """
         text, templates = pieces[-1] if pieces else ("", False)
         asking = "" if chat.continue_last else self._asking
@@ -150,8 +160,7 @@ class ChatTemplate:
         for number, (piece, parse) in reversed(list(enumerate(pieces))):
             end = len(piece) - len(found + rest) if number == len(pieces) - 1 else len(piece)
             if (place := piece.rfind(first, 0, end)) >= 0:
-                after = [(piece[place:], parse), *pieces[number + 1 :]]
-                last = [token for text, special in after for token in self._cut(text, parse_special=special)]
+                last = self._tokens([(piece[place:], parse), *pieces[number + 1 :]], media)
                 return (tail, len(last)) if tokens[-len(last) :] == last else (tail,)
         return (tail,)
 

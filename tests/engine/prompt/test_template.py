@@ -1,5 +1,6 @@
 """Chats into tokens: control tokens are the template's own, never the client's."""
 
+import base64
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 from car_base.ipc.refusal import Refusal
 from car_base.ipc.types import Tags
 from car_engine.prompt.context_limit import ContextLimit
+from car_engine.prompt.image_prompt import Counts, take_images
 from car_engine.prompt.template import InvalidTemplate
-from car_protocol.conversation import Message, TextPart
+from car_protocol.conversation import ImagePart, Message, TextPart
+from tests.engine.images.pictures import png
 from tests.engine.prompt.chats import call, calls, chat, opened, result, tool, user
 from tests.engine.prompt.fakes import FakeVocabulary
 
@@ -332,6 +335,19 @@ def test_the_tokens_that_other_chats_with_the_same_beginning_lack_are_counted_in
 ) -> None:
     vocabulary = FakeVocabulary(["<m>", "<t>"])
     assert opened(ASKING, vocabulary).render(chat(*said)).own == own
+
+
+@pytest.mark.parametrize("text", ["hi", "A", ""])
+@pytest.mark.parametrize("before", ["", "so: "])
+def test_an_image_belongs_to_the_first_turn_and_not_to_the_beginning_of_other_chats(before: str, text: str) -> None:
+    shown = base64.b64encode(png(4, 4, (1, 0, 0))).decode()
+    said = Message("user", [TextPart(before), ImagePart(shown), TextPart(text)])
+    taken = take_images(chat(SYSTEM_TEXT, said), Counts(lambda _: 10), 100)
+    assert taken is not None
+    rendered = opened(ASKING, FakeVocabulary(["<m>", "<t>"])).render_images(taken)
+    _, beginning = rendered.own
+    assert beginning == len(before) + 10 + len(text) + 3  # and what asks for the answer
+    assert rendered.starts[0] == len(rendered.tokens) - beginning + len(before)
 
 
 def test_a_beginning_that_is_cut_otherwise_before_other_texts_is_no_place_to_go_on_from() -> None:
