@@ -51,6 +51,8 @@ def closing_text(reading: Reading, *, bound: bool) -> str | None:
 _BYTES = 12
 # Tokens before the place where prompts part, in which the word there begins.
 _LEAD = 8
+# What stands for the tokens of an image or a sound, which have no words.
+_MEDIA = b"[image or sound]"
 _SEED_BITS = 32
 
 
@@ -167,7 +169,11 @@ class Generation:
         )
 
     def _words(self, tokens: abc.Sequence[int]) -> str:
-        pieces = (self._pieces[token] for token in tokens if 0 <= token < len(self._pieces))
+        pieces: list[bytes] = []
+        for token in tokens:
+            piece = self._pieces[token] if 0 <= token < len(self._pieces) else _MEDIA
+            if piece is not _MEDIA or pieces[-1:] != [_MEDIA]:
+                pieces.append(piece)
         return b"".join(pieces).decode(errors="replace")
 
     def finish(self, reason: FinishReason) -> Released:

@@ -3,6 +3,7 @@
 import pytest
 
 from car_base.ipc.frames import Extra, Fault
+from car_engine.batching.reuse.read_prompts import Parting
 from car_engine.runner.generation import Generation
 from tests.engine.fakes import END_TOKEN, LETTERS, FakeSampler, run_command
 
@@ -42,6 +43,14 @@ def test_an_end_token_counts_but_has_no_text() -> None:
     push(generated, "ab")
     assert generated.push(END_TOKEN, 12.0).text == ""
     assert (generated.finish_reason, len(generated.history)) == ("stop", 3)
+
+
+def test_an_image_or_a_sound_has_words_of_its_own_where_prompts_part() -> None:
+    generated = generation()
+    generated.explain(Parting("message", at=2, tokens=9, message=1, known=[-7, -8, 3]), [1, 2, -3, -4, -5, 3])
+    parted = generated.end(12.0).usage.parted
+    assert parted is not None
+    assert (parted.was, parted.now) == ("ab[image or sound]c", "ab[image or sound]c")
 
 
 def test_a_stop_string_ends_it_and_is_named() -> None:

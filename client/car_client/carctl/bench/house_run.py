@@ -99,9 +99,9 @@ class House:
         alone: list[dict[str, HousePhase]] = [{} for _ in self._servers]
         for app in apps:
             for number, phases in enumerate(alone):
-                phases[app.name] = await self._phase(number, [app], self._seconds / 2 / len(apps))
+                phases[app.name] = await self._phase(number, [app], self._seconds / 2 / len(apps), f"{app.name} alone")
         return [
-            Stay(self._servers[number].name, phases, await self._phase(number, apps, self._seconds / 2))
+            Stay(self._servers[number].name, phases, await self._phase(number, apps, self._seconds / 2, "together"))
             for number, phases in enumerate(alone)
         ]
 
@@ -121,9 +121,9 @@ class House:
                 ) from None
         return True
 
-    async def _phase(self, number: int, apps: Sequence[App], seconds: float) -> HousePhase:
+    async def _phase(self, number: int, apps: Sequence[App], seconds: float, name: str) -> HousePhase:
         """Run apps on a server until the time is over, and wait for the answers that are due then."""
-        server, name = self._servers[number], f"{apps[0].name} alone" if len(apps) == 1 else "together"
+        server = self._servers[number]
         # Two of the servers may be doors to the same one, with its cache.
         session = f"{self._run}-{number}-{name}".replace(" ", "-")
         phase, cpu = HousePhase(self._clock(), seconds), time.process_time()

@@ -262,6 +262,15 @@ def test_json_goes_into_a_file_beside_the_table(daemon: FakeDaemon, tmp_path: Pa
     assert [msgspec.json.decode(line, type=LoadRound).at_once for line in file.read_bytes().splitlines()] == [1, 2]
 
 
+def test_one_file_for_the_json_and_the_picture_is_refused_before_anything_is_sent(
+    daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    file = tmp_path / "found"
+    done = carctl("--socket", daemon.path, "bench", "--json", file, "--png", file)
+    assert (done.returncode, b"give each a file of its own" in done.stderr, daemon.calls) == (2, True, [])
+    assert not file.exists()
+
+
 HOUSE = ("bench", "--house", "--minutes", "0.01", "--apps")
 
 

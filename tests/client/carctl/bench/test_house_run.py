@@ -68,6 +68,12 @@ def test_each_app_is_alone_for_its_part_of_the_first_half_and_together_for_the_s
     assert server.open == 0
 
 
+def test_a_house_of_one_app_has_prompts_of_its_own_in_each_phase() -> None:
+    server, _, _ = lived([CHAT], 60)
+    sessions = {params["prompt"].partition("-")[2] for _, _, params in server.asked}
+    assert sessions == {"1-0-first", "1-0-chat-alone", "1-0-together"}
+
+
 def test_an_app_keeps_what_it_has_alone_by_what_it_has_together() -> None:
     _, _, stay = lived([CHAT, App("other", "answer", [asks(5, 0.0)])], 400, at_once=1)
     (chat, other) = house_figures(stay, [CHAT, APPS["person"], App("other", "answer", [])]).apps
