@@ -276,6 +276,26 @@ def test_a_model_of_any_memory_reads_nothing_twice_after_a_restart(
         assert computed(client, text) <= 8
 
 
+def test_a_daemon_that_is_killed_between_two_turns_reads_none_of_them_again(
+    folder: Path, cells: Path, start: Callable[..., Daemon]
+) -> None:
+    KINDS["convolution"](path := folder / "generated.gguf")
+    flags = configured(folder, real(SMOLLM2._replace(file=str(path)), cells))
+    params = {**greedy(), "max_tokens": 4}
+    del params["prompt"]
+    tokens, known = [20 + place * 7 % 300 for place in range(60)], set[Path]()
+    for turn in range(3):
+        daemon = start(*flags).ready()
+        with daemon.connect() as client:
+            answer = client.result("infer", {**params, "tokens": tokens})
+        read = answer["usage"]["prompt_tokens"] - cached(answer)
+        assert read <= (60 if turn == 0 else 21), "what is new, and the last token"
+        until(lambda before=known: not before >= set(cells.glob("real/cpu/*.cells")))  # type: ignore[misc]  # bound now
+        known |= set(cells.glob("real/cpu/*.cells"))
+        daemon.kill()
+        tokens += [*answer["tokens"], *[40 + turn] * 20]
+
+
 class Timed(NamedTuple):
     """An answer and its seconds to the first token, and the tokens of its prompt that were and were not cached."""
 

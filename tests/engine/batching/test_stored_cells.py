@@ -201,17 +201,42 @@ def test_requests_for_one_file_share_its_read() -> None:
     assert life.engine.loop.counters["prefill_tokens"] < 30
 
 
-def test_short_prefixes_are_not_stored() -> None:
-    assert not stored_by(PROMPT[:200]).files
+class Heavy(FakeContext):
+    """A context whose cells count as 64 KiB each, as those of a model of some billion weights."""
+
+    def saved_size(self, number: int) -> int:
+        """Return the size of 64 KiB a cell."""
+        return super().saved_size(number) << 16
 
 
-def test_a_conversation_is_written_again_once_it_has_grown_by_a_quarter() -> None:
-    disk = stored_by(PROMPT)
+def heavy() -> Heavy:
+    return Heavy(4, CONTEXT, batch_tokens=64)
+
+
+def test_a_conversation_is_stored_after_each_answer() -> None:
+    disk, said = Disk(), PROMPT[:40]
     life = Life(disk)
+    for key in range(5):
+        life.infer(key, said)
+        assert life.store_all() == 1
+        said = [*said, *solo(said, 5), *[6 + key] * 20]
+    ((stored, _),) = disk.files.values()
+    assert len(stored.prefix) >= len(said) - 21
+
+
+def test_cells_of_fewer_tokens_than_are_worth_it_are_not_stored() -> None:
+    assert not stored_by(PROMPT[:8]).files
+
+
+def test_a_large_conversation_is_written_again_once_it_has_grown_by_a_quarter() -> None:
+    disk = Disk(limit=1 << 30)
+    life = Life(disk, heavy())
+    life.infer(1, PROMPT)
+    assert life.store_all() == 1
     first = [*PROMPT, *solo(PROMPT, 5)]
-    life.infer(1, [*first, *[5] * 100])
+    life.infer(2, [*first, *[5] * 100])
     assert life.store_all() == 0
-    life.infer(2, [*first, *[5] * 100, *[6] * 300])
+    life.infer(3, [*first, *[5] * 100, *[6] * 300])
     assert life.store_all() == 1
     ((stored, _),) = disk.files.values()
     assert len(stored.prefix) >= 1000
@@ -311,9 +336,11 @@ def test_the_states_of_a_file_take_at_most_as_much_as_its_cells_and_two_of_them(
     assert sum(sorted(map(len, kept.states.values()))[:-2]) <= len(kept.cells)
 
 
-def test_an_engine_that_ends_writes_conversations_that_grew_a_little() -> None:
-    disk = stored_by(PROMPT)
-    life = Life(disk)
+def test_an_engine_that_ends_writes_large_conversations_that_grew_a_little() -> None:
+    disk = Disk(limit=1 << 30)
+    life = Life(disk, heavy())
+    life.infer(0, PROMPT)
+    assert life.store_all() == 1
     life.infer(1, longer := [*PROMPT, *solo(PROMPT, 5), *[5] * 30])
     assert life.store_all() == 0
     assert life.engine.cache.storing.store_next(1.0, ending=True)
