@@ -7,9 +7,9 @@ from car_engine.batching.reuse.move_costs import MoveCosts
 
 # A promise: keeping states takes at most this part of the time in which their prompts are read.
 _PART = 0.01
-# The places from which the next turn and the next chat go on may take this part: such a state pays if one in ten saves
-# its tokens from being read again, and conversations go on more often.
-_NEXT = 0.1
+# A promise: the first token comes at most this part later for the states from which the next turn and the next chat go
+# on, because most conversations go on, and would read a short turn again.
+_NEXT = 0.03
 _KNOWN = 2  # the rank of a place from which only a known prompt goes on
 # A promise: an edited message is read again from at most so many tokens before it, unless so many tokens take less
 # memory in all layers than a state.
