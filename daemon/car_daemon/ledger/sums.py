@@ -18,7 +18,7 @@ MOST_SERIES = 10 * MOST_APPS
 _NAMES = Amounts.__struct_fields__
 
 
-class Group(NamedTuple):
+class RowKey(NamedTuple):
     """The place of a row: the ordinal of its day, the name of its identity, its app, its model."""
 
     day: int
@@ -27,7 +27,7 @@ class Group(NamedTuple):
     model: str
 
 
-Rows = dict[Group, Amounts]
+Rows = dict[RowKey, Amounts]
 
 
 def add(to: Amounts, amounts: Amounts) -> None:
@@ -63,7 +63,7 @@ class Sums:
 
     def row(self, identity: str, app: str, model: str) -> Amounts:
         """Return the amounts of today to add to."""
-        group = Group(self.day, identity, app, model)
+        group = RowKey(self.day, identity, app, model)
         found = self._new.get(group)
         if found is None:
             apps = self._apps.get(identity, ())
@@ -104,7 +104,7 @@ class Sums:
         """Whether nothing is to be written."""
         return not (self._new or self._unwritten)
 
-    def _of_series(self, group: Group) -> Amounts:
+    def _of_series(self, group: RowKey) -> Amounts:
         key = group.app, group.identity if self.by_person else ""
         if key not in self.series and self._opened[group.identity] >= MOST_APPS:
             key = OTHER_APPS, key[1]

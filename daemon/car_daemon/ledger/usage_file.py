@@ -8,7 +8,7 @@ from typing import Any
 
 from car_base.host.private_folder import PrivateFolder
 from car_daemon.ledger.query import FILE_NAME, LedgerError, UsageQuery, date_of
-from car_daemon.ledger.sums import Group, Rows
+from car_daemon.ledger.sums import RowKey, Rows
 from car_protocol.usage import MOST_ROWS, Amounts, Dimension, UsageReport, UsageRow
 
 # A promise: the file and that of its latest writes have at most 64 MiB. The latter is moved into the former at 4 MiB,
@@ -26,7 +26,7 @@ _ASIDE = f"{FILE_NAME}.damaged"
 # Of the names of the file, of its latest writes and of their index.
 _ENDS = ("", "-wal", "-shm")
 
-_KEYS = Group._fields
+_KEYS = RowKey._fields
 _AMOUNTS = Amounts.__struct_fields__
 _COLUMNS = (*_KEYS, *_AMOUNTS)
 _DEFAULTS = Amounts()

@@ -8,7 +8,7 @@ from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.batching.reuse.followers import Followers
 from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
-from car_engine.batching.reuse.places import Places
+from car_engine.batching.reuse.neighbours import Neighbours
 from car_engine.batching.reuse.read_prompts import ReadPrompts
 from car_engine.batching.reuse.stops import stops
 from car_engine.batching.reuse.stored_cells import CellStore, StoredCells
@@ -43,8 +43,8 @@ class PrefixCache:
         self.stored = StoredCells(store, index, self._cells, costs)
         self.storing = Storing(context, table, saved, self._cells, costs, index, store)
         self._worth = Worth(table, index, costs, expected, self._cells)
-        self._places = Places(table, costs.steps, pads=index.memory.takes_back)
-        self._ways = Ways(costs, self._worth, self._places, self._cells)
+        self._neighbours = Neighbours(table, costs.steps, pads=index.memory.takes_back)
+        self._ways = Ways(costs, self._worth, self._neighbours, self._cells)
         self._read = ReadPrompts()
         self.resident: list[int] = []  # waiting requests that would go on in idle sequences, when a request ended last
 
@@ -142,7 +142,7 @@ class PrefixCache:
     def retire(self, sequence: Sequence, sampled: list[int]) -> None:
         """End a request; its cells stay as far as others may reuse them. `sampled` are the answer's tokens."""
         prefix = sequence.prefix
-        self._places.answered(len(sampled))
+        self._neighbours.answered(len(sampled))
         self._leave(sequence)
         if prefix is None or sequence.cells == 0:
             self._cells.empty(sequence)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.guesses import PromptLookup
 from car_engine.batching.prefix import Prefix
-from car_engine.batching.reuse.read_prompts import ReadPrompt
+from car_engine.batching.reuse.read_prompts import KnownPrompt
 
 
 class Phase(Enum):
@@ -45,7 +45,7 @@ class Sequence:
         self.cached = 0  # Cells that the request did not have to compute and that are not reported yet.
         self.awaited = 0  # Cells to copy from another sequence once that has computed them.
         self.stops: list[int] = []  # Cells after which the state is kept, ascending.
-        self.read: ReadPrompt | None = None  # The memory of its prompt, which outlives the cells.
+        self.read: KnownPrompt | None = None  # The memory of its prompt, which outlives the cells.
 
     def __repr__(self) -> str:
         return f"<Sequence {self.number} {self.phase.value} cells={self.cells} prompt={len(self.prompt)}>"

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_daemon.ledger.sums import MOST_APPS, MOST_ROWS, MOST_SERIES, OTHER_APPS, Group, Sums
+from car_daemon.ledger.sums import MOST_APPS, MOST_ROWS, MOST_SERIES, OTHER_APPS, RowKey, Sums
 from car_protocol.usage import Amounts
 
 DAY = 739_000
@@ -16,14 +16,14 @@ TURNS = st.tuples(st.just("turn"), st.integers(0, 2))
 
 @given(st.lists(COUNTS | ATTEMPTS | TURNS, max_size=60))
 def test_what_was_written_and_what_waits_are_what_was_counted(events: list[tuple[object, ...]]) -> None:
-    sums, written, counted = Sums(DAY), Counter[Group](), Counter[Group]()
+    sums, written, counted = Sums(DAY), Counter[RowKey](), Counter[RowKey]()
     tokens = Counter[str]()
     for event in events:
         match event:
             case ("count", str(identity), str(app), int(amount)):
                 sums.row(identity, app, "m").computed_tokens += amount
                 sums.spend(identity, amount)
-                counted[Group(sums.day, identity, app, "m")] += amount
+                counted[RowKey(sums.day, identity, app, "m")] += amount
                 tokens[identity] += amount
             case ("write", bool(works)):
                 rows = sums.take()
@@ -52,13 +52,13 @@ def test_a_client_with_endless_labels_has_a_bounded_number_of_rows_and_its_token
     rows = sums.take()
     own = [group for group in rows if group.identity == "1000"]
     assert all(group.app == OTHER_APPS for group in own)
-    assert Group(DAY, "1001", "another's", "m") in rows
+    assert RowKey(DAY, "1001", "another's", "m") in rows
     assert sum(each.completed for each in sums.series.values()) == 3 * MOST_APPS + 1
     assert len(sums.series) <= MOST_APPS + 2
     assert sums.series["another's", ""].completed == 1
     sums.turn(DAY + 1)
     sums.row("1000", "app of another day", "m")
-    assert Group(DAY + 1, "1000", "app of another day", "m") in sums.take()
+    assert RowKey(DAY + 1, "1000", "app of another day", "m") in sums.take()
 
 
 def test_metrics_tell_people_apart_until_there_are_very_many_series() -> None:
@@ -85,7 +85,7 @@ def test_apps_of_one_person_beyond_its_part_are_counted_under_its_name() -> None
 
 def test_rows_that_cannot_be_written_are_bounded_and_those_of_the_oldest_day_go_first() -> None:
     sums = Sums(DAY)
-    rows = {Group(DAY - number % 2, str(number), "", "m"): Amounts(completed=1) for number in range(MOST_ROWS + 10)}
+    rows = {RowKey(DAY - number % 2, str(number), "", "m"): Amounts(completed=1) for number in range(MOST_ROWS + 10)}
     sums.give_back(rows)
     kept = sums.take()
     assert len(kept) == MOST_ROWS

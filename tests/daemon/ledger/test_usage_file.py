@@ -9,7 +9,7 @@ import pytest
 
 from car_daemon.ledger import usage_file
 from car_daemon.ledger.query import FILE_NAME, LedgerError, UsageQuery
-from car_daemon.ledger.sums import Group, Rows
+from car_daemon.ledger.sums import RowKey, Rows
 from car_daemon.ledger.usage_file import UsageFile
 from car_protocol.usage import MOST_ROWS, Amounts, Dimension
 
@@ -17,7 +17,7 @@ TODAY = date(2026, 3, 1).toordinal()
 
 
 def rows(*groups: tuple[int, str, str, str], tokens: int = 1) -> Rows:
-    return {Group(*group): Amounts(completed=1, computed_tokens=tokens, device_s=0.25) for group in groups}
+    return {RowKey(*group): Amounts(completed=1, computed_tokens=tokens, device_s=0.25) for group in groups}
 
 
 def query(*by: Dimension, since: int = TODAY - 400, identity: str | None = None) -> UsageQuery:
@@ -80,7 +80,7 @@ def test_a_full_file_gives_up_its_oldest_days_and_never_grows_beyond_its_bound(t
     most = 1024 * 1024
     file = UsageFile(tmp_path, most)
     for day in range(TODAY - 60, TODAY + 1):
-        file.write({Group(day, f"@{number}", "an app", "m"): Amounts(completed=1) for number in range(500)}, 0)
+        file.write({RowKey(day, f"@{number}", "an app", "m"): Amounts(completed=1) for number in range(500)}, 0)
         assert sum(each.stat().st_size for each in tmp_path.glob(f"{FILE_NAME}*")) < 8 * most
         assert (tmp_path / FILE_NAME).stat().st_size <= most
     kept = [row.day for row in file.report(query("day")).rows]
@@ -92,7 +92,7 @@ def test_a_full_file_gives_up_its_oldest_days_and_never_grows_beyond_its_bound(t
 def test_a_day_that_fills_the_file_is_refused_and_leaves_it_usable(tmp_path: Path) -> None:
     file = UsageFile(tmp_path, 64 * 1024)
     with pytest.raises(LedgerError, match="full"):
-        file.write({Group(TODAY, f"@{number}", "an app", "m"): Amounts(completed=1) for number in range(9000)}, 0)
+        file.write({RowKey(TODAY, f"@{number}", "an app", "m"): Amounts(completed=1) for number in range(9000)}, 0)
     file.write(rows((TODAY, "1", "", "m")), 0)
     assert file.report(query("day")).total.completed == 1
 
@@ -189,7 +189,7 @@ def test_a_year_of_fifty_people_with_ten_apps_is_read_in_one_pass_and_fits_the_f
     for first in range(TODAY - 399, TODAY + 1, 40):
         file.write(
             {
-                Group(day, f"@person-{person}", f"application-{app}", "a-model-of-some-size"): Amounts(
+                RowKey(day, f"@person-{person}", f"application-{app}", "a-model-of-some-size"): Amounts(
                     completed=40, prompt_tokens=90_000, cached_tokens=60_000, computed_tokens=30_000, device_s=71.25
                 )
                 for day in range(first, first + 40)

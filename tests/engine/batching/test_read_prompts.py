@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from car_base.ipc.types import PART_BYTES
 from car_engine.batching.prefix import prefix_of
-from car_engine.batching.reuse.read_prompts import Parting, ReadPrompt, ReadPrompts
+from car_engine.batching.reuse.read_prompts import KnownPrompt, Parting, ReadPrompts
 from tests.engine.batching.test_prefix_cache import SYSTEM, ask, engine_of, prefilled, question
 from tests.engine.fakes import run_command
 
@@ -36,7 +36,7 @@ class World:
 
     def read(
         self, tokens: list[int], parts: bytes = b"", *, at_hand: int = 0, used: int = 0, namespace: str = "me"
-    ) -> ReadPrompt:
+    ) -> KnownPrompt:
         """Read a prompt; `at_hand` of its tokens have cells, and it goes on after `used` of them."""
         return self.prompts.add(prefix_of(tokens, namespace), parts, TAIL, at_hand=at_hand, used=used)
 

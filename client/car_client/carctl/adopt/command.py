@@ -9,7 +9,7 @@ from car_client.carctl.adopt.doors import door_of
 from car_client.carctl.adopt.journal import Adoption, Journal
 from car_client.carctl.adopt.listening import listening
 from car_client.carctl.adopt.plan import Plan, Snapshot, decide
-from car_client.carctl.adopt.servers import SERVERS, Server, is_answered_by
+from car_client.carctl.adopt.servers import SERVERS, OtherServer, is_answered_by
 from car_client.carctl.adopt.takeover import NotAdopted, Takeover
 from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.failure import WrongUse
@@ -64,7 +64,7 @@ def run(client: Client, options: Namespace) -> None:
     print(f"go back: carctl adopt {options.server} --undo")
 
 
-def look(server: Server, port: int, steps: Steps) -> Snapshot:
+def look(server: OtherServer, port: int, steps: Steps) -> Snapshot:
     """Read what the decision needs; changes nothing."""
     home = Path.home()
     running = listening(port, server.variables)

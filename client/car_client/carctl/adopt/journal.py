@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from car_client.carctl.adopt.plan import Way
+from car_client.carctl.adopt.plan import ServerCommands
 from car_client.carctl.config.card_toml import replace_file
 from car_client.errors import CardError
 
@@ -21,7 +21,7 @@ class Adoption(Struct):
     """An adoption as far as it went; `before` and `after` are texts of card.toml, `door` a process or a unit."""
 
     port: int
-    way: Way | None
+    way: ServerCommands | None
     folder: str = "/"
     env: dict[str, str] = {}
     back_by_hand: str = ""

@@ -29,7 +29,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     switch: tuple[str, ...] = ()
 
 
-class Way(Struct, frozen=True):
+class ServerCommands(Struct, frozen=True):
     """The commands that stop and start the other server; without `stop` its process gets SIGTERM."""
 
     stop: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Plan(Struct, frozen=True):
 
     tables: dict[str, dict[str, object]]
     notes: list[str]
-    way: Way | None  # None: it does not run
+    way: ServerCommands | None  # None: it does not run
     by_hand: str = ""  # to run before this, because this user may not
     back_by_hand: str = ""  # to run after going back
 
@@ -101,11 +101,11 @@ def _by_hand(running: Listening, installed: str) -> str:
     return f"sudo kill {running.pid}" if running.pid else "sudo kill its process"
 
 
-def _way(running: Listening, switch: tuple[str, ...], *, enabled: bool) -> Way:
+def _way(running: Listening, switch: tuple[str, ...], *, enabled: bool) -> ServerCommands:
     if running.unit:
         systemctl = ("systemctl",) if running.system else ("systemctl", "--user")
         stop, start = (["disable", "--now"], ["enable", "--now"]) if enabled else (["stop"], ["start"])
-        return Way((*systemctl, *stop, running.unit), (*systemctl, *start, running.unit))
+        return ServerCommands((*systemctl, *stop, running.unit), (*systemctl, *start, running.unit))
     if switch:
-        return Way((*switch, "stop"), (*switch, "start"))
-    return Way((), running.arguments)
+        return ServerCommands((*switch, "stop"), (*switch, "start"))
+    return ServerCommands((), running.arguments)

@@ -25,7 +25,7 @@ _PROOF_S = 300.0
 _PROBE_S = 5.0
 
 
-class Server(Struct, frozen=True):
+class OtherServer(Struct, frozen=True):
     """A server: the path that only it answers, with a member of the answer, and a chat with the path of its text."""
 
     title: str
@@ -76,7 +76,7 @@ _OPENAI = ("/v1/models", "data", "id")
 _HI = [{"role": "user", "content": "Hi"}]
 _OPENAI_CHAT = ("/v1/chat/completions", {"messages": _HI, "max_tokens": 1})
 SERVERS = {
-    "ollama": Server(
+    "ollama": OtherServer(
         "Ollama",
         11434,
         ("/api/version", "version"),
@@ -86,7 +86,7 @@ SERVERS = {
         ("OLLAMA_",),
         _ollama,
     ),
-    "lmstudio": Server(
+    "lmstudio": OtherServer(
         "LM Studio",
         1234,
         ("/api/v0/models", "data"),
@@ -97,7 +97,7 @@ SERVERS = {
         _lm_studio,
         (".lmstudio/bin/lms", "server"),
     ),
-    "llama-server": Server(
+    "llama-server": OtherServer(
         "llama-server",
         8080,
         ("/props", "default_generation_settings"),
@@ -111,7 +111,7 @@ SERVERS = {
 }
 
 
-def is_answered_by(server: Server, port: int) -> bool:
+def is_answered_by(server: OtherServer, port: int) -> bool:
     """Return whether a server of this kind answers at a port."""
     path, member = server.probe
     try:
@@ -121,7 +121,7 @@ def is_answered_by(server: Server, port: int) -> bool:
     return isinstance(answer, dict) and member in answer
 
 
-def busy_slots(server: Server, port: int) -> int:
+def busy_slots(server: OtherServer, port: int) -> int:
     """Return how many sequences are busy; 0 if the server does not show it.
 
     llama-server sends the head of a stream before it reads the prompt, so that its connections look answered.
@@ -133,7 +133,7 @@ def busy_slots(server: Server, port: int) -> int:
         return 0
 
 
-def proof(server: Server, port: int, model: str | None) -> str:
+def proof(server: OtherServer, port: int, model: str | None) -> str:
     """Return what a client of this server sees at a port: its models, and an answer; raises OSError or ValueError."""
     path, member, name = server.names
     names = [str(each[name]) for each in _requested(port, path, None, _PROBE_S)[member]]

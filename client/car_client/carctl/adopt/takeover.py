@@ -16,8 +16,8 @@ from car_client.carctl.admin import reload_config
 from car_client.carctl.adopt.doors import PortDoor
 from car_client.carctl.adopt.journal import Adoption, Journal
 from car_client.carctl.adopt.listening import listening, owed
-from car_client.carctl.adopt.plan import Way
-from car_client.carctl.adopt.servers import Server, busy_slots, is_answered_by, proof
+from car_client.carctl.adopt.plan import ServerCommands
+from car_client.carctl.adopt.servers import OtherServer, busy_slots, is_answered_by, proof
 from car_client.carctl.config.card_toml import CardToml, config_path
 from car_client.carctl.service.steps import Steps
 from car_client.carctl.service.up import up
@@ -39,7 +39,7 @@ class Takeover(Struct, frozen=True):
     """The tools of an adoption."""
 
     client: Client
-    server: Server
+    server: OtherServer
     journal: Journal
     door: PortDoor
     steps: Steps
@@ -152,7 +152,7 @@ class Takeover(Struct, frozen=True):
         except (CardError, OSError) as error:
             print(f"start {self.server.title} by hand ({error}): {' '.join(way.start)}")
 
-    def _run(self, way: Way, adoption: Adoption) -> None:
+    def _run(self, way: ServerCommands, adoption: Adoption) -> None:
         if way.stop:
             self.steps.run(*way.start)
         else:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _STEP_PERCENT = 10
 
 
-class Lines:
+class ProgressLines:
     """Prints a line for each file, one after the other, and for each tenth of it."""
 
     def __init__(self, output: TextIO) -> None:
@@ -64,19 +64,19 @@ class Bars:
 
 
 # Shows the progress of files: `done` bytes of `size` are there.
-ByteProgress = Lines | Bars
+ByteProgress = ProgressLines | Bars
 
 
 @contextmanager
 def progress_on(output: TextIO, *, speed: bool = True) -> Iterator[ByteProgress]:
     """Yield bars if the output is a terminal and rich is installed, else lines; a load has no speed of a transfer."""
     if not is_terminal(output):
-        yield Lines(output)
+        yield ProgressLines(output)
         return
     try:
         rich = _rich(output, speed=speed)
     except ModuleNotFoundError:
-        yield Lines(output)
+        yield ProgressLines(output)
         return
     with rich:
         yield Bars(rich)

@@ -40,7 +40,7 @@ class Parting(NamedTuple):
     known: list[int] | None = None
 
 
-class ReadPrompt:
+class KnownPrompt:
     """Tokens that were read or written: a prompt and its answer; `parts` are digests of its tools and messages.
 
     `asked` is the number of its tokens that later prompts of the chat have too. `left` is the number of cells that
@@ -56,26 +56,26 @@ class ReadPrompt:
         self.left: int | None = None  # while it runs
 
     def __repr__(self) -> str:
-        return f"<ReadPrompt {len(self.prefix)} tokens>"
+        return f"<KnownPrompt {len(self.prefix)} tokens>"
 
 
 class ReadPrompts:
     """The last prompts of an engine."""
 
     def __init__(self) -> None:
-        self._prompts: deque[ReadPrompt] = deque(maxlen=_MOST)  # the newest last
+        self._prompts: deque[KnownPrompt] = deque(maxlen=_MOST)  # the newest last
 
     def __repr__(self) -> str:
         return f"<ReadPrompts {len(self._prompts)}>"
 
-    def add(self, prompt: Prefix, parts: bytes, tail: int, *, at_hand: int, used: int) -> ReadPrompt:
+    def add(self, prompt: Prefix, parts: bytes, tail: int, *, at_hand: int, used: int) -> KnownPrompt:
         """Remember a prompt that starts with `used` cells, though cells of `at_hand` of its tokens exist."""
-        read = ReadPrompt(prompt, parts, tail)
+        read = KnownPrompt(prompt, parts, tail)
         read.parting = self._parting(read, at_hand, used)
         self._prompts.append(read)
         return read
 
-    def _parting(self, read: ReadPrompt, at_hand: int, used: int) -> Parting | None:
+    def _parting(self, read: KnownPrompt, at_hand: int, used: int) -> Parting | None:
         """Return the reason for most of what is computed; None if fewer tokens are than are worth a word.
 
         A message of a user or the model that differs is what conversations are made of, so it is the reason if there
@@ -106,7 +106,7 @@ class ReadPrompts:
         return Parting(chief, at, tokens, message, known[:SHOWN_TOKENS].tolist())
 
 
-def _nearest(prompts: list[ReadPrompt], read: ReadPrompt) -> tuple[ReadPrompt, int]:
+def _nearest(prompts: list[KnownPrompt], read: KnownPrompt) -> tuple[KnownPrompt, int]:
     """Return the prompt that has most of another one's first tokens, and how many it has.
 
     Of several it is the newest with the same tools; if none has the same tools, it is the newest.
@@ -125,7 +125,7 @@ def _nearest(prompts: list[ReadPrompt], read: ReadPrompt) -> tuple[ReadPrompt, i
     return nearest, at
 
 
-def _tools_of(read: ReadPrompt) -> bytes:
+def _tools_of(read: KnownPrompt) -> bytes:
     return read.parts[:PART_BYTES]
 
 
@@ -152,7 +152,7 @@ def _run_of(page: NDArray[np.int32]) -> bytes:
     return page[start : start + WORTH_TOKENS].tobytes()
 
 
-def _place(earlier: ReadPrompt, parts: bytes, at: int) -> tuple[Reason, int | None]:
+def _place(earlier: KnownPrompt, parts: bytes, at: int) -> tuple[Reason, int | None]:
     """Return the part in which a prompt of these parts differs from an earlier one, whose first `at` tokens it has."""
     if not (earlier.parts and parts):
         return "prompt", None

@@ -8,7 +8,7 @@ from car_engine.batching.prefix import WORTH_TOKENS, Prefix, SavedPrefix
 from car_engine.batching.reuse.followers import COMING
 from car_engine.batching.reuse.index import Cells, Mark
 from car_engine.batching.reuse.move_costs import MoveCosts
-from car_engine.batching.reuse.places import Places
+from car_engine.batching.reuse.neighbours import Neighbours
 from car_engine.batching.reuse.worth import Worth
 from car_engine.batching.sequences import Phase, Sequence
 
@@ -26,15 +26,15 @@ class Way(NamedTuple):
 class Ways:
     """Finds the ways to start a prompt in an idle sequence."""
 
-    def __init__(self, costs: MoveCosts, worth: Worth, places: Places, cells: CellMover) -> None:
+    def __init__(self, costs: MoveCosts, worth: Worth, neighbours: Neighbours, cells: CellMover) -> None:
         self._costs = costs
         self._worth = worth
-        self._places = places
+        self._neighbours = neighbours
         self._cells = cells
 
     def best(self, most: Prefix, marks: list[Mark], idle: list[Sequence], spared: dict[int, float]) -> Way:
         """Return the way to start a prompt that costs least; among equals the way whose source has computed most."""
-        end, placed = len(most) + 1, self._places.seconds(idle)
+        end, placed = len(most) + 1, self._neighbours.seconds(idle)
         victims = self._victims(idle, spared, placed)
         ways = [way for mark in marks for way in self._of(mark, end, victims, spared, placed) if way.tokens]
         sequence, lost = victims[0]
@@ -42,7 +42,7 @@ class Ways:
 
     def victim(self, idle: list[Sequence], spared: dict[int, float]) -> Sequence:
         """Return the idle sequence whose cells and place are worth least."""
-        return self._victims(idle, spared, self._places.seconds(idle))[0][0]
+        return self._victims(idle, spared, self._neighbours.seconds(idle))[0][0]
 
     def _victims(
         self, idle: list[Sequence], spared: dict[int, float], placed: dict[int, float]

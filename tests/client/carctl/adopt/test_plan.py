@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from car_client.carctl.adopt.candidates import Candidate
 from car_client.carctl.adopt.listening import Listening, listening, owed, owed_of, unit_of
-from car_client.carctl.adopt.plan import CannotAdopt, Snapshot, Way, decide
+from car_client.carctl.adopt.plan import CannotAdopt, ServerCommands, Snapshot, decide
 from tests.ports import free_port
 
 A = Candidate("a:latest", {"path": "/a"}, ("a",))
@@ -39,16 +39,22 @@ def seen(**members: Any) -> Snapshot:
 def test_the_users_own_process_is_ended_and_its_command_line_goes_back() -> None:
     plan = decide(SEEN)
     assert plan.tables == {"a:latest": {"path": "/a", "aliases": ["a"]}}
-    assert (plan.way, plan.by_hand, plan.notes) == (Way((), COMMAND), "", [])
-    assert decide(seen(switch=("/lms", "server"))).way == Way(("/lms", "server", "stop"), ("/lms", "server", "start"))
+    assert (plan.way, plan.by_hand, plan.notes) == (ServerCommands((), COMMAND), "", [])
+    assert decide(seen(switch=("/lms", "server"))).way == ServerCommands(
+        ("/lms", "server", "stop"), ("/lms", "server", "start")
+    )
 
 
 def test_a_unit_of_the_user_stays_enabled_or_not_as_it_was() -> None:
     running = replace(MINE, unit="ollama.service")
     user = ("systemctl", "--user")
-    assert decide(seen(running=running)).way == Way((*user, "stop", running.unit), (*user, "start", running.unit))
+    assert decide(seen(running=running)).way == ServerCommands(
+        (*user, "stop", running.unit), (*user, "start", running.unit)
+    )
     enabled = decide(seen(running=running, enabled=True)).way
-    assert enabled == Way((*user, "disable", "--now", running.unit), (*user, "enable", "--now", running.unit))
+    assert enabled == ServerCommands(
+        (*user, "disable", "--now", running.unit), (*user, "enable", "--now", running.unit)
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +75,7 @@ def test_a_service_that_is_not_the_users_own_is_named_with_the_command_that_stop
     plan = decide(seen(running=running, unit=unit))
     assert (plan.by_hand, plan.way) == (command, None)
     root = decide(seen(running=replace(running, unit="o.service", system=True), uid=0)).way
-    assert root == Way(("systemctl", "stop", "o.service"), ("systemctl", "start", "o.service"))
+    assert root == ServerCommands(("systemctl", "stop", "o.service"), ("systemctl", "start", "o.service"))
 
 
 def test_a_free_port_is_adopted_too_and_a_stopped_service_is_named_for_the_way_back() -> None:

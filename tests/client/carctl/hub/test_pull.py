@@ -9,7 +9,7 @@ import pytest
 
 from car_client.carctl.hub.pull import Puller
 from car_client.carctl.hub.remote import Cut, Hub, Piece, PullError, RemoteFile
-from car_client.carctl.terminal.byte_progress import Lines
+from car_client.carctl.terminal.byte_progress import ProgressLines
 from car_protocol.hub import HubFile
 
 FILE = HubFile("owner/repo", "m.gguf")
@@ -37,7 +37,7 @@ class ScriptedHub(Hub):
 def puller(hub: Hub, folder: Path, free: int = 1 << 40) -> tuple[Puller, list[float]]:
     """Return one that notes its pauses."""
     pauses: list[float] = []
-    return Puller(hub, folder, Lines(StringIO()), free_bytes=lambda _: free, sleep=pauses.append), pauses
+    return Puller(hub, folder, ProgressLines(StringIO()), free_bytes=lambda _: free, sleep=pauses.append), pauses
 
 
 def test_attempts_that_bring_something_follow_at_once_and_others_after_growing_pauses(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from car_engine.batching.costs import StepCosts
-from car_engine.batching.reuse.places import Places
+from car_engine.batching.reuse.neighbours import Neighbours
 from car_engine.batching.sequences import Phase, SequenceTable
 from tests.engine.fakes import FakeContext, FakeEngine, run_command
 
@@ -20,7 +20,7 @@ def places(*busy: int, costs: StepCosts = RISING, pads: bool = True, answer: int
     table = SequenceTable(SEQUENCES, 4096)
     for number in busy:
         table.sequences[number].start([1, 2, 3], order=1)
-    found = Places(table, costs, pads=pads)
+    found = Neighbours(table, costs, pads=pads)
     if answer is not None:
         found.answered(answer)
     return found.seconds(table.idle)

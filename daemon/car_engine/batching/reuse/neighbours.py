@@ -11,7 +11,7 @@ from car_engine.batching.sequences import Phase, Sequence, SequenceTable, mean_c
 _WEIGHT = 0.2
 
 
-class Places:
+class Neighbours:
     """Values the numbers of idle sequences by how much longer the decodes of an answer take there.
 
     `pads` is False when the model's memory cannot drop the cell of a padding row: all sequences are neighbours then.
@@ -24,7 +24,7 @@ class Places:
         self._answer: float | None = None  # tokens on average; None until one ended
 
     def __repr__(self) -> str:
-        return f"<Places, answers of {self._answer or 0:.0f} tokens>"
+        return f"<Neighbours, answers of {self._answer or 0:.0f} tokens>"
 
     def answered(self, tokens: int) -> None:
         """Learn from the length of an answer."""
