@@ -50,7 +50,7 @@ def test_the_states_of_a_prompt_take_a_hundredth_of_the_time_to_read_it_and_thos
 
 
 @given(st.integers(64, 1000), st.floats(0.0, 0.1))
-def test_the_next_turn_and_the_next_chat_go_on_from_states_while_both_delay_the_first_token_little(
+def test_the_next_turn_and_the_next_chat_go_on_from_states_while_copying_both_takes_little(
     length: int, part: float
 ) -> None:
     costs = moves(inf)

@@ -7,8 +7,8 @@ from car_engine.batching.reuse.move_costs import MoveCosts
 
 # A promise: keeping states takes at most this part of the time in which their prompts are read.
 _PART = 0.01
-# A promise: the first token comes at most this part later for the states from which the next turn and the next chat go
-# on, because most conversations go on, and would read a short turn again.
+# A promise: copying the states from which the next turn and the next chat go on takes at most this part. It is more
+# because most conversations go on, and would read a short turn again. A stop is a step of its own, too.
 _NEXT = 0.03
 _KNOWN = 2  # the rank of a place from which only a known prompt goes on
 # A promise: an edited message is read again from at most so many tokens before it, unless so many tokens take less
