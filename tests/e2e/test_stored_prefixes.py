@@ -283,17 +283,26 @@ def test_a_daemon_that_is_killed_between_two_turns_reads_none_of_them_again(
     flags = configured(folder, real(SMOLLM2._replace(file=str(path)), cells))
     params = {**greedy(), "max_tokens": 4}
     del params["prompt"]
-    tokens, known = [20 + place * 7 % 300 for place in range(60)], set[Path]()
-    for turn in range(3):
-        daemon = start(*flags).ready()
+
+    def stored() -> set[Path]:
+        return set(cells.glob("real/cpu/*.cells"))
+
+    def answered(tokens: list[int]) -> Json:
+        """Return the answer of a daemon that is killed once its cells are in a new file."""
+        before, daemon = stored(), start(*flags).ready()
         with daemon.connect() as client:
-            answer = client.result("infer", {**params, "tokens": tokens})
-        read = answer["usage"]["prompt_tokens"] - cached(answer)
-        assert read <= (60 if turn == 0 else 21), "what is new, and the last token"
-        until(lambda before=known: not before >= set(cells.glob("real/cpu/*.cells")))  # type: ignore[misc]  # bound now
-        known |= set(cells.glob("real/cpu/*.cells"))
+            answer: Json = client.result("infer", {**params, "tokens": tokens})
+        until(lambda: bool(stored() - before))
         daemon.kill()
-        tokens += [*answer["tokens"], *[40 + turn] * 20]
+        return answer
+
+    tokens = [20 + place * 7 % 300 for place in range(60)]
+    tokens += answered(tokens)["tokens"]
+    for turn in range(2):
+        tokens += [40 + turn] * 20
+        answer = answered(tokens)
+        assert answer["usage"]["prompt_tokens"] - cached(answer) <= 21, "what is new, and the last token of the answer"
+        tokens += answer["tokens"]
 
 
 class Timed(NamedTuple):

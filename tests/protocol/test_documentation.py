@@ -7,7 +7,10 @@ import pytest
 
 from car_protocol.answer import Answer
 from car_protocol.capacity import Capacity
+from car_protocol.errors import REASONS
 from car_protocol.infer import InferParams
+from car_protocol.limits import Limits
+from car_protocol.methods import METHODS
 from car_protocol.models import ModelDetails
 from car_protocol.status import Status
 from tools.reference.pages import PAGES, filled, tables_in, tables_of, text_of
@@ -27,11 +30,26 @@ def test_a_page_has_its_tables_as_the_definitions_make_them(page: str) -> None:
     assert filled(page) == text_of(page), "the definitions changed: `make docs` writes the tables again"
 
 
+def test_the_limits_are_those_of_the_definition() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| ([0-9,]+) \| [^|]+ \|$", TEXT, re.MULTILINE)
+    assert {name: int(value.replace(",", "")) for name, value in rows} == msgspec.to_builtins(Limits())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_described(method: str) -> None:
+    assert f"| `{method}` |" in TEXT
+
+
 @pytest.mark.parametrize("kind", [InferParams, Answer, Capacity, Status, ModelDetails])
 def test_every_member_is_described(kind: type[msgspec.Struct]) -> None:
     members = {field.encode_name for field in msgspec.structs.fields(kind)} - {"_meta"}
     named = " ".join(re.findall(r"^\| (`\w+`[^|]*) \|", TEXT, re.MULTILINE))
     assert members <= set(re.findall(r"`(\w+)`", named))
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_every_reason_is_described(reason: str) -> None:
+    assert f"| `{reason}` |" in TEXT
 
 
 # How the tables are made.

@@ -70,7 +70,7 @@ def names() -> str:
 def refused() -> str:
     """Return the members that a request is refused for, each with the first endpoint that has it, and the reason.
 
-    Endpoints that `/v1` may begin come first.
+    Endpoints whose path may begin with `/v1` come first.
     """
     rows: dict[tuple[str, str], str] = {}
     for path, each in sorted(_paths(), key=lambda named: (not named[0].startswith("["), len(named[0]))):

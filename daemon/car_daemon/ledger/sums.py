@@ -63,15 +63,15 @@ class Sums:
 
     def row(self, identity: str, app: str, model: str) -> Amounts:
         """Return the amounts of today to add to."""
-        group = RowKey(self.day, identity, app, model)
-        found = self._new.get(group)
+        key = RowKey(self.day, identity, app, model)
+        found = self._new.get(key)
         if found is None:
             apps = self._apps.get(identity, ())
             if app not in apps and app != OTHER_APPS:
                 if len(apps) >= MOST_APPS:
                     return self.row(identity, OTHER_APPS, model)
                 self._apps[identity] = (*apps, app)
-            found = self._new[group] = Amounts()
+            found = self._new[key] = Amounts()
         return found
 
     def spend(self, identity: str, tokens: int) -> None:
@@ -86,31 +86,31 @@ class Sums:
         """Return the rows to write, which are the writer's until it gives them back."""
         rows, new = self._unwritten, self._new
         self._new, self._unwritten = {}, {}
-        for group, amounts in new.items():
-            add(self._of_series(group), amounts)
-            if group in rows:
-                add(rows[group], amounts)
+        for key, amounts in new.items():
+            add(self._of_series(key), amounts)
+            if key in rows:
+                add(rows[key], amounts)
             else:
-                rows[group] = amounts
+                rows[key] = amounts
         return rows
 
     def give_back(self, rows: Rows) -> None:
         """Keep rows that could not be written; beyond the bound the rows of the oldest days go."""
-        newest = sorted(rows, key=lambda group: group.day, reverse=True)[:MOST_ROWS]
-        self._unwritten = {group: rows[group] for group in newest}
+        newest = sorted(rows, key=lambda key: key.day, reverse=True)[:MOST_ROWS]
+        self._unwritten = {key: rows[key] for key in newest}
 
     @property
     def empty(self) -> bool:
         """Whether nothing is to be written."""
         return not (self._new or self._unwritten)
 
-    def _of_series(self, group: RowKey) -> Amounts:
-        key = group.app, group.identity if self.by_person else ""
-        if key not in self.series and self._opened[group.identity] >= MOST_APPS:
+    def _of_series(self, row: RowKey) -> Amounts:
+        key = row.app, row.identity if self.by_person else ""
+        if key not in self.series and self._opened[row.identity] >= MOST_APPS:
             key = OTHER_APPS, key[1]
         if key not in self.series and len(self.series) >= MOST_SERIES:
             key = OTHER_APPS, ""
         if key not in self.series:
-            self._opened[group.identity] += 1
+            self._opened[row.identity] += 1
             self.series[key] = Amounts()
         return self.series[key]

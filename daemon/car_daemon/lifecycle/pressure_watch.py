@@ -140,7 +140,7 @@ class PressureWatch:
             self._gate.pressure = self._gauge.level
             self._changed()
 
-    def of_host(self, host: str, reading: "MemoryReading | HostMemory") -> None:
+    def of_host(self, host: str, reading: "HostMemory") -> None:
         """Pass on a change of another machine's level; the machines without engines are forgotten."""
         up = self._gate.hosts
         self._hosts = {name: gauge for name, gauge in self._hosts.items() if name in up}

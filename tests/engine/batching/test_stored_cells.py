@@ -202,7 +202,7 @@ def test_requests_for_one_file_share_its_read() -> None:
 
 
 class Heavy(FakeContext):
-    """A context whose cells count as 64 KiB each, as those of a model of some billion weights."""
+    """A context in which each cell counts as 64 KiB, as in a model of some billion weights."""
 
     def saved_size(self, number: int) -> int:
         """Return the size of 64 KiB a cell."""

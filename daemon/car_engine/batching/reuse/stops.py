@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from car_engine.batching.prefix import WORTH_TOKENS, Prefix
 from car_engine.batching.reuse.move_costs import MoveCosts
 
-# A promise: keeping states takes at most this part of the time in which their prompts are read.
+# A promise: the states of a prompt are copied in at most this part of the time in which the prompt is read.
 _PART = 0.01
-# A promise: copying the states from which the next turn and the next chat go on takes at most this part. It is more
-# because most conversations go on, and would read a short turn again. A stop is a step of its own, too.
+# A promise, in place of that one, for the states from which the next turn and the next chat go on: most conversations
+# go on, and a short turn could not afford its state otherwise. Neither counts the step that a stop adds.
 _NEXT = 0.03
 _KNOWN = 2  # the rank of a place from which only a known prompt goes on
 # A promise: an edited message is read again from at most so many tokens before it, unless so many tokens take less
@@ -47,4 +47,4 @@ def _worthy(
     spacing = int(max(_EDIT_TOKENS, min(state_tokens, len(prompt))))
     ranked = sorted(firsts, key=lambda place: (firsts[place], -place))
     for stop in (*ranked, *range(start + spacing, len(prompt), spacing)):
-        yield _PART if firsts.get(stop, _KNOWN) == _KNOWN else _NEXT, prompt.whole(stop)
+        yield _NEXT if firsts.get(stop, _KNOWN) < _KNOWN else _PART, prompt.whole(stop)

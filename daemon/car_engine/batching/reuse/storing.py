@@ -12,8 +12,8 @@ from car_engine.batching.reuse.stored_prefix import Contents, in_files
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence, SequenceTable
 
-# A promise: up to so many bytes are written after each answer, so that a daemon that is killed loses no turn. Disks of
-# 1 TB commonly endure 80 GB a day for years: 5,000 such writes.
+# A promise: cells of up to so many bytes are written after each answer, so that a daemon that is killed loses no turn.
+# Their checkpoints may take as much again. Disks of 1 TB commonly endure 80 GB a day for years: 2,500 such writes.
 _EACH_ANSWER_BYTES = 16 * 1024 * 1024
 # A larger conversation is written again once it has grown by this part of its length.
 _GROWTH = 0.25
