@@ -34,7 +34,9 @@ from car_protocol.decide import (
 # The exit code if the condition of --if does not hold: errors have others.
 NOT_SO = 3
 _COMPARISONS = {">=": ge, "<=": le, ">": gt, "<": lt}
-_CONDITION = re.compile(r"(?P<name>[^<>=]+)(?:=(?P<option>.+?))?(?:(?P<sign>[<>]=?)\s*(?P<bound>[0-9.]+))?")
+_CONDITION = re.compile(
+    r"(?P<name>[^<>=]+)(?:=(?P<option>.+?))?(?:(?P<sign>[<>]=?)\s*(?P<bound>\d+\.?\d*|\.\d+))?", re.ASCII
+)
 # A name before a statement is one word: other signs belong to the statement.
 _NAMED = re.compile(r"\s*(?P<name>[\w-]+)\s*=(?!=)\s*(?P<statement>.*)", re.DOTALL)
 _NAME_WIDTH = 24
@@ -167,11 +169,7 @@ def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text.strip())
     if found is None:
         raise ArgumentTypeError(f"{text!r} is no condition: write it like 'angry>0.7' or 'team=billing'")
-    try:
-        bound = float(found["bound"] or 0)
-    except ValueError:
-        raise ArgumentTypeError(f"{found['bound']!r} is no number") from None
-    option = found["option"]
+    option, bound = found["option"], float(found["bound"] or 0)
     rest = text.partition("=")[2].strip()
     return Condition(found["name"].strip(), None if option is None else option.strip(), found["sign"], bound, rest)
 

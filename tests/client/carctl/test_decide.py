@@ -128,12 +128,21 @@ def test_an_option_may_contain_signs_of_a_comparison(daemon: FakeDaemon, conditi
 
 
 @pytest.mark.parametrize(
-    ("condition", "code"), [("which=1>0", 0), ("which=1", 3), ("which=1>0>0.5", 0), ("which=1>0.5", 3)]
+    ("options", "condition", "code"),
+    [
+        ("1,1>0", "which=1>0", 0),
+        ("1,1>0", "which=1", 3),
+        ("1,1>0", "which=1>0>0.5", 0),
+        ("1,1>0", "which=1>0.5", 3),
+        ("py,py>3.11.2", "which=py>3.11.2", 0),
+        ("py,py>3.11.2", "which=py>3.11.2>.5", 0),
+        ("py,py>3.11.2", "which=py>.5", 3),
+    ],
 )
-def test_an_option_may_look_like_a_comparison(daemon: FakeDaemon, condition: str, code: int) -> None:
-    figures = {"choice": "1>0", "confidence": 0.5, "mass": 1.0, "probabilities": [0.3, 0.7]}
+def test_an_option_may_look_like_a_comparison(daemon: FakeDaemon, options: str, condition: str, code: int) -> None:
+    figures = {"choice": options.split(",")[1], "confidence": 0.5, "mass": 1.0, "probabilities": [0.3, 0.7]}
     daemon.answers["decide"] = {**DECISION, "answers": [{"type": "choice", "name": "which", **figures}]}
-    done = carctl("--socket", daemon.path, "decide", "x", "--choice", "which=1,1>0", "--if", condition)
+    done = carctl("--socket", daemon.path, "decide", "x", "--choice", f"which={options}", "--if", condition)
     assert (done.returncode, done.stderr) == (code, b"")
 
 
@@ -158,7 +167,7 @@ def test_an_option_may_contain_an_equals_sign(daemon: FakeDaemon) -> None:
         (("x", *QUESTIONS, "--if", "angry=no"), "angry=no>0.7"),
         (("x", *QUESTIONS, "--if", "angry>70"), "between 0 and 1"),
         (("x", *QUESTIONS, "--if", ">"), "no condition"),
-        (("x", *QUESTIONS, "--if", "a>1.2.3"), "no number"),
+        (("x", *QUESTIONS, "--if", "a>1.2.3"), "no condition"),
         (("-f", "/nonexistent/state.json", *QUESTIONS), "cannot read"),
     ],
 )
