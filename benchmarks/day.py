@@ -165,7 +165,8 @@ class Day:
     def check(self) -> None:
         """Count the invariants that do not hold now."""
         scheduler, gate = self.scheduler, self.scheduler.gate
-        self.broken["more leases than sequences"] += any(gate.leased(m) > (gate.declared(m) or 0) for m in MODELS)
+        occupancies = [gate.occupancy(model) for model in MODELS]
+        self.broken["more leases than sequences"] += any(each.leased > (each.declared or 0) for each in occupancies)
         if len(scheduler.backlog) > BOUNDS.limit:
             came_back = sum(request.retried for request in scheduler.requests.values())
             self.broken["more places than the limit"] += len(scheduler.backlog) > BOUNDS.limit + came_back

@@ -220,15 +220,6 @@ class Gate:
         """Return the engines with at least one lease."""
         return list(self._busy)
 
-    def declared(self, model: str) -> int | None:
-        """Return the sequences that a model's engines declared; None while none is up."""
-        replicas = self._models.get(model)
-        return replicas.declared if replicas is not None and replicas.engines else None
-
-    def leased(self, model: str) -> int:
-        """Return the number of a model's sequences that are leased."""
-        return self._models[model].leased if model in self._models else 0
-
     def occupancy(self, model: str) -> Occupancy:
         """Return a model's figures for its capacity object."""
         replicas = self._models.get(model)

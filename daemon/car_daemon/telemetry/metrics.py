@@ -95,10 +95,10 @@ _ENGINE_COUNTERS = (
     ("restored_tokens", "Tokens of parked requests whose cells came back.", "restored_tokens"),
     ("recomputed_tokens", "Tokens of parked requests that were computed again.", "recomputed_tokens"),
 )
-# Counters of guesses: the name, the help text, and the end of the member that begins with the source.
+# Counters of guesses: the name, the help text and the member.
 _GUESSES = (
-    ("guessed_tokens", "Tokens that were tried before they were known.", "tried"),
-    ("right_guesses", "Tokens that were tried and were right.", "right"),
+    ("guessed_tokens", "Tokens that were tried before they were known.", "lookup_tried"),
+    ("right_guesses", "Tokens that were tried and were right.", "lookup_right"),
 )
 # Counters of usage: the name, the help text, a label, and by its values members of the amounts.
 _USAGE: tuple[tuple[str, str, str, dict[str, str]], ...] = (
@@ -222,10 +222,10 @@ class _Collector:
                 for model in self._status.models:
                     family.add_metric([model.name], float(sum(getattr(each, member) for each in model.engines)))
                 yield family
-        for name, meaning, end in _GUESSES:
+        for name, meaning, member in _GUESSES:
             family = CounterMetricFamily(f"card_{name}", meaning, labels=["model", "source"])
             for model in self._status.models:
-                tokens = sum(getattr(each, f"lookup_{end}") for each in model.engines)
+                tokens = sum(getattr(each, member) for each in model.engines)
                 family.add_metric([model.name, "lookup"], float(tokens))
             yield family
         seconds = CounterMetricFamily("card_engine_seconds", "Duration of steps by phase.", labels=["model", "phase"])

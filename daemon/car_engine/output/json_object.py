@@ -7,8 +7,7 @@ from msgspec import MsgspecError, Raw
 from msgspec.json import Decoder
 
 from car_engine.output.stream_buffer import Steps, StreamBuffer, end_of
-
-MAX_DEPTH = 64
+from car_protocol.limits import MAX_DEPTH
 
 _CLOSERS = {"{": "}", "[": "]"}
 _BETWEEN = re.compile(r"[ \t\r\n,:0-9+\-.eEtrufalsn]*")

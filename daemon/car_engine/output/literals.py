@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from car_base.ipc.types import ParameterKind
-from car_engine.output.json_object import MAX_DEPTH, is_json
+from car_engine.output.json_object import is_json
 from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
 from car_protocol.conversation import Function
+from car_protocol.limits import MAX_DEPTH
 
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}

@@ -265,7 +265,7 @@ def test_a_failure_of_one_answer_ends_all_with_one_error(fault: Fault) -> None:
     assert world.idle
     world.end(1, None)
     world.end(3, None)
-    assert (len(client.errors), world.scheduler.gate.leased("m")) == (1, 0)
+    assert (len(client.errors), world.scheduler.gate.occupancy("m").leased) == (1, 0)
 
 
 def test_a_prompt_that_is_refused_is_answered_once() -> None:

@@ -22,7 +22,7 @@ def test_no_lease_is_given_while_no_engine_of_the_model_is_up() -> None:
     gate = gate_with((1, "other", 4))
     assert gate.try_lease(request(1)) is None
     assert gate.available("m") == 0
-    assert gate.declared("m") is None
+    assert gate.occupancy("m").declared is None
 
 
 def test_capacity_is_one_while_no_engine_is_up() -> None:
@@ -68,12 +68,12 @@ def test_models_have_their_own_sequences() -> None:
     gate = gate_with((1, "a", 1), (2, "b", 1))
     assert gate.try_lease(request(1, "a")) == 1
     assert gate.try_lease(request(2, "b")) == 2
-    assert (gate.leased("a"), gate.leased("b"), gate.in_use) == (1, 1, 2)
+    assert (gate.occupancy("a").leased, gate.occupancy("b").leased, gate.in_use) == (1, 1, 2)
 
 
 def test_the_replicas_of_a_model_add_up() -> None:
     gate = gate_with((1, "m", 1), (2, "m", 2))
-    assert gate.declared("m") == 3
+    assert gate.occupancy("m").declared == 3
     assert sorted(filter(None, (gate.try_lease(request(key)) for key in range(4)))) == [1, 2, 2]
 
 
@@ -83,7 +83,7 @@ def test_a_withdrawn_engine_takes_its_leases_with_it() -> None:
     gate.withdraw(1)
     gate.withdraw(1)
     assert gate.in_use == 0
-    assert gate.declared("m") is None
+    assert gate.occupancy("m").declared is None
 
 
 def test_the_machine_limit_holds_over_all_models() -> None:
@@ -136,7 +136,7 @@ def test_pressure_lowers_the_one_value_and_ends_nothing(level: str, capacity: in
         assert gate.try_lease(request(key)) == 1
     gate.pressure = level  # type: ignore[assignment]  # the parameters are levels
     assert gate.capacity("m") == capacity
-    assert gate.leased("m") == 8
+    assert gate.occupancy("m").leased == 8
     gate.release(1, 0)
     assert (gate.try_lease(request(9)) == 1) == (capacity == 8)
 
@@ -190,7 +190,7 @@ def test_a_host_under_pressure_runs_one_request_at_least_and_ends_none() -> None
     assert all(gate.try_lease(request(key)) for key in range(5))
     gate.press("n1", "critical")
     gate.press("n2", "critical")
-    assert (gate.capacity("m"), gate.leased("m"), gate.available("m")) == (3, 5, 0)
+    assert (gate.capacity("m"), gate.occupancy("m").leased, gate.available("m")) == (3, 5, 0)
 
 
 def test_a_host_that_recovers_has_all_of_its_sequences_again() -> None:
@@ -234,7 +234,7 @@ def test_work_that_runs_is_never_ended_for_the_pressure_of_a_gpu_and_one_request
     gate = gate_with((1, "m", 4), (2, "one", 1))
     assert all(gate.try_lease(request(key)) for key in range(4))
     gate.press_engines({1: "critical", 2: "critical"})
-    assert (gate.capacity("m"), gate.leased("m"), gate.available("m")) == (2, 4, 0)
+    assert (gate.capacity("m"), gate.occupancy("m").leased, gate.available("m")) == (2, 4, 0)
     for key in range(3):
         gate.release(1, key)
     assert (gate.available("m"), gate.try_lease(request(9)), gate.try_lease(request(10))) == (1, 1, None)

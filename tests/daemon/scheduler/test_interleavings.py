@@ -245,8 +245,8 @@ class Interleavings(RuleBasedStateMachine):
     def leases_are_what_runs_and_never_more_than_declared(self) -> None:
         gate = self.world.gate
         for model in MODELS:
-            assert gate.leased(model) == sum(len(engine.running) for engine in self.world.engines_of(model))
-            assert gate.leased(model) <= (gate.declared(model) or 0)
+            assert gate.occupancy(model).leased == sum(len(engine.running) for engine in self.world.engines_of(model))
+            assert gate.occupancy(model).leased <= (gate.occupancy(model).declared or 0)
         engines = self.world.engines.values()
         assert gate.in_use == sum(len(engine.running) for engine in engines)
         assert gate.machine_limit is None or self.leased_here() <= gate.machine_limit

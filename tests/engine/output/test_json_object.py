@@ -2,7 +2,8 @@
 
 import pytest
 
-from car_engine.output.json_object import MAX_DEPTH, ValueScanner
+from car_engine.output.json_object import ValueScanner
+from car_protocol.limits import MAX_DEPTH
 from tests.engine.output.pieces import every
 
 
