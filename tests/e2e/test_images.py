@@ -13,6 +13,7 @@ from PIL import Image
 from tests.e2e.support import Daemon, Json, RawClient, configured, conversation, running
 from tests.engine.images.pictures import png
 from tools.random_model import generate
+from tools.random_models.hybrid import generate_short_convolution
 from tools.random_models.projector import IMAGE_TOKENS, generate_projector
 
 # Of log probabilities: with others in its batch a row is computed by other code.
@@ -26,10 +27,13 @@ def daemon_with_projector(settings: str = "sequences = 3", **environment: str) -
         folder = Path(name)
         generate(folder / "base.gguf", "tiny", "f32")
         generate_projector(folder / "eyes.gguf", "tiny")
+        generate_short_convolution(folder / "states.gguf")
         config = (
             f'default_model = "base"\n[models.base]\npath = "{folder}/base.gguf"\n{settings}\ncontext_tokens = 512\n'
             # Guesses change the shape of a decode from one run to the next, and with it the last digits.
             f'projector = "{folder}/eyes.gguf"\nspeculative = false\n[people.ada]\n[people.bob]\n'
+            f'[models.states]\npath = "{folder}/states.gguf"\nsequences = 1\ncontext_tokens = 512\n'
+            f'projector = "{folder}/eyes.gguf"\n'
         )
         with running(folder, *configured(folder, config), **environment) as daemon:
             yield daemon
@@ -57,6 +61,12 @@ def asked(*parts: Json | str, **more: object) -> Json:
     content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
     messages = [{"role": "user", "content": content}]
     return {"messages": messages, "temperature": 0, "max_tokens": 8, "ignore_eos": True, "logprobs": 3, **more}
+
+
+def restarts(client: RawClient) -> list[int]:
+    """Return how often each engine was started again."""
+    models = client.result("daemon/status")["models"]
+    return [engine["restarts"] for model in models for engine in model["engines"]]
 
 
 class Thought:
@@ -116,6 +126,25 @@ def test_a_reproducible_answer_to_images_is_the_same_cached_and_beside_others(ey
     _, cached, again = [eyes.response(request)["result"] for request in requests]
     assert cached["usage"]["cached_tokens"] > 200
     assert [each["logprobs"] for each in (cached, again)] == [alone["logprobs"]] * 2
+
+
+@pytest.mark.parametrize(("model", "reproducible"), [("base", True), ("states", False)])
+def test_a_second_decision_about_a_known_image_may_ask_more_than_the_first(
+    eyes: RawClient, model: str, reproducible: bool
+) -> None:
+    said = [{"role": "user", "content": [{"type": "text", "text": "see "}, picture(10), {"type": "text", "text": "!"}]}]
+    so = {"type": "predicate", "instructions": "Is it green?"}
+    levels = [{"label": "dark"}, {"label": "bright"}]
+    asked = {"model": model, "state": said, "reproducible": reproducible}
+    eyes.result("decide", {**asked, "questions": [so]})
+    lost = restarts(eyes)
+    questions = [so, {"type": "score", "instructions": "How bright is it?", "levels": levels}]
+    known = eyes.result("decide", {**asked, "questions": questions})
+    new = eyes.result("decide", {**asked, "questions": questions, "cache_salt": "nobody's"})
+    for one, other in zip(known["answers"], new["answers"], strict=True):
+        assert one["mass"] == pytest.approx(other["mass"], abs=ROUNDING)
+        assert one.get("probabilities", []) == pytest.approx(other.get("probabilities", []), abs=ROUNDING)
+    assert restarts(eyes) == lost
 
 
 def test_several_images_and_several_requests_at_once_are_answered_as_each_alone(eyes: RawClient) -> None:

@@ -419,11 +419,13 @@ def decide_command(
     *,
     namespace: str | None = "1000:",
     reproducible: bool = False,
+    images: list[ImageSlot] | None = None,
 ) -> Run:
     """Return the frame that starts a decision with two labels after each tail."""
     tokens = array("i", prefix + [token for tail in tails for token in tail]).tobytes()
     form = DecisionForm(len(prefix), [Tail(len(tail), 2) for tail in tails], [QuestionForm(1, 1.0)] * len(tails))
-    return Run(Prepared(key, tokens, 1, decision=form), GenerationOptions(reproducible=reproducible), namespace)
+    prepared = Prepared(key, tokens, 1, images=images or [], decision=form)
+    return Run(prepared, GenerationOptions(reproducible=reproducible), namespace)
 
 
 class FakeEmbedder:

@@ -156,24 +156,32 @@ class ImageRows(NamedTuple):
 
 
 class PromptImages:
-    """Encoded images in order of position; `awaited` while they are being encoded."""
+    """Encoded images in order of position, and the tokens around them; `awaited` while they are being encoded."""
 
     def __init__(self) -> None:
         self._images: list[ImageRows] = []
+        self._tokens: list[tuple[int, list[int]]] = []  # by position
         self.awaited = False
 
     def __repr__(self) -> str:
         return f"<PromptImages {len(self._images)}{' awaited' if self.awaited else ''}>"
 
-    def set(self, images: list[ImageRows]) -> None:
-        """Set the rows of the prompt's images, in order of position."""
+    def set(self, images: list[ImageRows], tokens: list[tuple[int, list[int]]]) -> None:
+        """Set the rows of the prompt's images and the tokens around them, in order of position."""
         self._images = images
+        self._tokens = tokens
         self.awaited = False
 
     def clear(self) -> None:
         """Forget the images."""
-        self._images = []
-        self.awaited = False
+        self.set([], [])
+
+    def put_into(self, prompt: abc.Sequence[int]) -> list[int]:
+        """Return a prompt with the tokens around its images, each of which was a placeholder."""
+        placed = list(prompt)
+        for start, tokens in self._tokens:
+            placed[start : start + len(tokens)] = tokens
+        return placed
 
     @property
     def count(self) -> int:

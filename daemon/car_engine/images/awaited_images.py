@@ -19,8 +19,8 @@ class AwaitedImages:
         return f"<AwaitedImages requests={len(self._jobs)} {self.ahead!r}>"
 
     def request(self, job: Encode, sequence: Sequence, rows: Encoded | None = None) -> None:
-        """Put encoded images into a request's prompt, or have them encoded; unless all are in its sequence's cells."""
-        if all(image.start + image.count <= sequence.cells for image in job.images):
+        """Put encoded images into a prompt, or have them encoded; unless the sequence has them or their cells."""
+        if sequence.images.count or all(image.start + image.count <= sequence.cells for image in job.images):
             return
         sequence.images.awaited = True
         if rows is not None:
@@ -38,8 +38,5 @@ class AwaitedImages:
     def deliver(self, encoded: Encoded, sequence: Sequence) -> None:
         """Put a request's images into its sequence's prompt."""
         self.cancel(encoded.key)
-        prompt = list(sequence.prompt)
-        for start, tokens in encoded.tokens:
-            prompt[start : start + len(tokens)] = tokens
-        sequence.prompt = prompt
-        sequence.images.set(encoded.pictures)
+        sequence.images.set(encoded.pictures, encoded.tokens)
+        sequence.prompt = sequence.images.put_into(sequence.prompt)

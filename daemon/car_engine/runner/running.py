@@ -305,13 +305,15 @@ class RunningRequests:
             self.ended += 1
             ended = self._end(sequence, NOTHING)
             return structs.replace(ended, prompt_done=done, extra=reading_of(figures), cached=work[0], computed=work[1])
-        sequence.prompt = [*sequence.prompt[: decision.prefix_tokens], *tail]
+        sequence.prompt = sequence.images.put_into([*sequence.prompt[: decision.prefix_tokens], *tail])
         sequence.labels = decision.labels
         if sequence.grid is not None:
             sequence.grid = Grid(len(sequence.prompt))
         if self.cache.go_back(sequence, decision.prefix_tokens) < decision.prefix_tokens:
             # It began with cells of the same tail, so it never stood at the end of the prefix.
             self._hold(sequence, decision)
+        # If it began with cells of its images and stands before them now, nobody has encoded them.
+        self._images.request(_encode(decision), sequence)
         return RequestUpdate(decision.key, sequence.number, "", 0, done, reading_of(figures), None, *work)
 
     def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:

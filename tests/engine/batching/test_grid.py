@@ -87,7 +87,7 @@ def test_every_decoder_has_its_row_and_a_reproducible_one_is_alone(kinds: list[b
 
 def test_an_image_is_cut_where_the_grid_is() -> None:
     sequence = reproducible(SequenceTable(1, CONTEXT), 200)
-    sequence.images.set([ImageRows(30, [0] * 100)])
+    sequence.images.set([ImageRows(30, [0] * 100)], [])
     assert cuts_of(sequence) == [(0, 30), (30, 34), (64, 64), (128, 2), (130, 62), (192, 8)]
 
 

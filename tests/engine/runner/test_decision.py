@@ -1,10 +1,14 @@
 """Decisions in the loop: one prefix, then each tail behind it, cut back in between."""
 
+from dataclasses import replace
+
 import pytest
 
 from car_base.ipc.codec import vector_of
-from car_base.ipc.frames import DecisionForm, Prepared, RequestUpdate
+from car_base.ipc.frames import DecisionForm, ImageSlot, Prepared, RequestUpdate
 from car_engine.batching.reuse.index import Memory
+from car_engine.batching.sequences import ImageRows
+from car_engine.images.encoder import Encoded
 from tests.engine.fakes import FakeContext, FakeEngine, Logits, decide_command, label_figures, run_command
 
 PREFIX = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3]
@@ -61,6 +65,23 @@ def test_a_decision_leaves_the_prefix_alone_in_its_sequence() -> None:
     engine.turn(decide_command(1, PREFIX, TAILS))
     engine.finish()
     assert engine.context.cells == [PREFIX]
+
+
+def test_an_image_behind_the_prefix_is_read_in_each_prompt_also_if_cells_had_it_at_first() -> None:
+    engine = FakeEngine(FakeContext(sequences=1))
+    start = len(PREFIX)
+    images = [ImageSlot(start, 4, b"seen")]
+    unseen, seen = [-7] * 4, [40, 50, 51, 41]  # a token, two rows, a token
+    encoded = Encoded(0, [ImageRows(start + 1, seen[1:3])], [(start, seen[:1]), (start + 3, seen[3:])])
+    known = decide_command(1, [*PREFIX, *unseen, 11], [[12]], images=images)
+    more = decide_command(2, PREFIX, [[*unseen, 11, 12], [*unseen, 13], [*unseen, 14]], images=images)
+    for command, tails in ((known, [[11, 12]]), (more, [[11, 12], [13], [14]])):
+        key = command.prepared.key
+        engine.turn(command)
+        while engine.number_of(key) is not None:
+            engine.turn(*(replace(encoded, key=key) for _ in engine.encodes))
+            engine.encodes.clear()
+        assert readings(engine, key) == alone([*PREFIX, *seen], tails)
 
 
 def test_the_prompt_tokens_done_grow_with_each_tail() -> None:
