@@ -16,6 +16,9 @@ class Link:
     def __init__(self) -> None:
         self.sent: list[Struct] = []
 
+    def waits(self) -> dict[str, float]:
+        return {}
+
     def send(self, message: Struct) -> None:
         self.sent.append(message)
 

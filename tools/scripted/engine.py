@@ -191,6 +191,10 @@ class ScriptedChild:
         """Send one frame."""
         self._link.send(message)
 
+    def waits(self) -> dict[str, float]:
+        """Return nothing: it has no thread of its own."""
+        return {}
+
     async def wait(self) -> int:
         """Return 0 once the engine closed its end."""
         await self._link.closed.wait()

@@ -1,7 +1,9 @@
-"""CPU time used so far: by all programs, and by the daemon and its engines."""
+"""CPU time used so far: by all programs, and by the daemon and its engines; and the time that threads waited for it."""
 
 import os
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -33,6 +35,16 @@ def read_cores(pids: Collection[int]) -> CoresReading:
     ours = [times[cpu] for cpu in usable_cpus() if cpu < len(times)]
     used = sum(sum(each) - sum(getattr(each, name, 0.0) for name in _NOT_USED) for each in ours)
     return CoresReading(float(used), {pid: seconds for pid in pids if (seconds := _seconds_of(pid)) is not None})
+
+
+def waits_for_cores(pid: int) -> dict[str, float]:
+    """Return how long each thread of a process has waited for a core, in seconds; empty if nothing counts it."""
+    waits = {}
+    with suppress(OSError):  # the process has ended, or this is not Linux
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):  # this thread has ended
+                waits[thread.name] = int((thread / "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    return waits
 
 
 def usable_cpus() -> list[int]:

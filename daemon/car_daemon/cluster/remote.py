@@ -103,6 +103,10 @@ class RemoteEngine:
             )
         limit_silence(transport, _CUT_S)
 
+    def waits(self) -> dict[str, float]:
+        """Return nothing: the threads are another machine's."""
+        return {}
+
     def send(self, message: Struct) -> None:
         """Send one frame, a load with the paths of the node; it is dropped once the connection is gone."""
         if self._link is not None:

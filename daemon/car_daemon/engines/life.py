@@ -1,7 +1,7 @@
 """One life of an engine: its process from launch to end, its frames and its health."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -38,7 +38,7 @@ class HealthLimits(Struct, frozen=True, kw_only=True):
     """Seconds without a heartbeat, of one step, and of one tokenizer's job for every MiB of its input.
 
     A loading engine may be silent for longer, because the interpreter may stop all of its threads while it maps large
-    libraries from a cold disk.
+    libraries from a cold disk; and so may an engine whose threads wait for a core.
     """
 
     silence_s: float = 5.0
@@ -95,15 +95,20 @@ class HealthCheck:
         """Keep the job that has just begun, at which an engine that is silent from now on probably hangs."""
         self._job = job
 
-    def look(self, now: float) -> Hang | None:
-        """Return the part that hangs, None if the engine is healthy."""
+    def silent_s(self, now: float) -> float:
+        """Return for how long the engine has sent nothing."""
+        return now - self._last_frame
+
+    def look(self, now: float, waited_s: float = 0.0) -> Hang | None:
+        """Return the part that hangs, None if it is healthy; it waited for a core for `waited_s` of its silence."""
         late = now - self._looked - self._limits.look_every_s
         self._looked = now
         if late > self._limits.look_every_s:
             # The daemon itself was stalled, and has not read the heartbeats that came meanwhile.
             self._last_frame += late
-        if now - self._last_frame > self._silence_s:
-            why = f"no heartbeat for {now - self._last_frame:.1f} s, the limit is {self._silence_s:g} s"
+        silence_s = min(self._silence_s + waited_s, self._limits.loading_silence_s)
+        if self.silent_s(now) > silence_s:
+            why = f"no heartbeat for {self.silent_s(now):.1f} s, the limit is {silence_s:.3g} s"
             return Hang("heartbeat", why, None if self._job is None else self._job.key)
         limit_s = max(self._limits.step_s, _MOST_GROWTH * self._longest_s)
         if self._age_s > limit_s:
@@ -178,6 +183,7 @@ class EngineLife:
         self._logged: deque[float] = deque(maxlen=_MOST_ENTRIES)  # when it logged its last entries
         self._is_loading = True  # until it reported that it is ready, or why it cannot be
         self._next_look = Timer(self._look)
+        self._waits: Mapping[str, float] | None = None  # for a core, of its threads when it fell silent
 
     def __repr__(self) -> str:
         pid = None if self._engine is None else self._engine.pid
@@ -226,8 +232,19 @@ class EngineLife:
             self._listener.engine_lost(self.number, None if self.hang is None else self.hang.key)
             self._loss_due = False
 
+    def _waited_s(self, now: float) -> float:
+        """Return how long a thread of the silent process has waited for a core, which others may wait for in turn."""
+        if self._engine is None or self._health.silent_s(now) < 2 * self._limits.look_every_s:  # no heartbeat is due
+            self._waits = None
+            return 0.0
+        waits = self._engine.waits()
+        if self._waits is None:
+            self._waits = waits
+        return max((waited - self._waits.get(thread, 0.0) for thread, waited in waits.items()), default=0.0)
+
     def _look(self) -> None:
-        hang = self._health.look(self._clock())
+        now = self._clock()
+        hang = self._health.look(now, self._waited_s(now))
         if hang is None:
             self._next_look.arm(self._limits.look_every_s)
         elif self._engine is not None:

@@ -6,13 +6,14 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
 from msgspec import DecodeError, Struct, ValidationError
 
 from car_base.host import defects
+from car_base.host.cores import waits_for_cores
 from car_base.host.event_log import named
 from car_base.ipc.codec import LONG_KINDS, FrameReader, FrameTooLong, UnsentFrames, decode_from_engine, encode_frame
 from car_base.ipc.frames import FromEngine
@@ -56,6 +57,10 @@ class Engine(Protocol):
     @property
     def cut(self) -> bool:
         """Whether the way to it was lost: never on this machine."""
+        ...
+
+    def waits(self) -> Mapping[str, float]:
+        """Return how long each of its threads has waited for a core, in seconds; empty if nothing counts it."""
         ...
 
     def send(self, message: Struct) -> None:
@@ -231,6 +236,10 @@ class LinkedProcess:
     def fault(self) -> str | None:
         """The reason why the daemon ended the link; None if it did not."""
         return self._link.fault
+
+    def waits(self) -> Mapping[str, float]:
+        """Return how long each of its threads has waited for a core, in seconds; empty if nothing counts it."""
+        return waits_for_cores(self.pid)
 
     def send(self, message: Struct) -> None:
         """Send one frame; it is dropped once the process is gone."""

@@ -47,6 +47,9 @@ class Finder:
         elif not self.silent:
             self.ended.set()
 
+    def waits(self) -> dict[str, float]:
+        return {}
+
     async def wait(self) -> int:
         await self.ended.wait()
         return -11

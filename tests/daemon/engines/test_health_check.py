@@ -1,5 +1,7 @@
 """Heartbeats: the longest silence of an engine, and the longest step."""
 
+import pytest
+
 from car_base.ipc.frames import Heartbeat, Ready, RunningJob
 from car_daemon.engines.life import Hang, HealthCheck, HealthLimits
 from tests.daemon.links import ready_of
@@ -40,6 +42,16 @@ def test_a_loading_engine_may_be_silent_for_thirty_seconds() -> None:
     health = HealthCheck(LIMITS, 0.0)
     assert first_fault(health, 0, 30) is None
     assert first_fault(health, 30, 40) == (30.5, "no heartbeat for 30.5 s, the limit is 30 s")
+
+
+@pytest.mark.parametrize(("share", "given_up_at"), [(0.0, 5.5), (0.5, 10.5), (0.75, 20.5), (1.0, 30.5)])
+def test_silence_in_which_an_engine_waits_for_a_core_does_not_count_up_to_the_silence_of_a_load(
+    share: float, given_up_at: float
+) -> None:
+    health, now = loaded(), 0.0
+    while health.look(now, share * now) is None:
+        now += 0.5
+    assert now == given_up_at
 
 
 def test_silence_while_the_daemon_itself_was_stalled_does_not_count() -> None:

@@ -62,8 +62,12 @@ class FakeEngine:
         self._on_load = on_load
         self.sent: list[Struct] = []
         self.killed = False
+        self.waited: dict[str, float] = {}  # for a core, by thread
         self._status = 0
         self._gone = asyncio.Event()
+
+    def waits(self) -> dict[str, float]:
+        return dict(self.waited)
 
     def send(self, message: Struct) -> None:
         self.sent.append(message)
@@ -91,7 +95,9 @@ class FakeEngine:
 class World:
     """One model, its engines in order, and the events that its listener received."""
 
-    def __init__(self, check: Check, refuse_launch: bool, order: LoadOrder | None = None) -> None:
+    def __init__(
+        self, check: Check, refuse_launch: bool, order: LoadOrder | None = None, limits: SupervisionLimits = LIMITS
+    ) -> None:
         self.now = 0.0
         self.clock: Callable[[], float] = lambda: self.now
         self.events: list[str] = []
@@ -108,7 +114,7 @@ class World:
             self,
             order=order or LoadOrder(),
             clock=lambda: self.clock(),
-            limits=LIMITS,
+            limits=limits,
             check=check,
         )
 
@@ -146,9 +152,10 @@ async def supervised(
     refuse_launch: bool = False,
     device: str = "cpu",
     order: LoadOrder | None = None,
+    limits: SupervisionLimits = LIMITS,
 ) -> AsyncIterator[World]:
     """A supervisor at work; every wait has a limit."""
-    world = World(check, refuse_launch, order)
+    world = World(check, refuse_launch, order, limits)
     world.replica.device = device
     async with asyncio.timeout(HANG_S):
         world.supervisor.start()
@@ -350,6 +357,18 @@ async def test_an_engine_without_heartbeats_is_killed_and_replaced() -> None:
             world.now += 0.001
             await asyncio.sleep(0.001)
         assert (await world.next_engine()) is not first
+
+
+async def test_an_engine_with_a_thread_that_waits_for_a_core_may_be_silent_for_longer() -> None:
+    health = HealthLimits(silence_s=0.01, loading_silence_s=0.06, look_every_s=0.001)
+    async with supervised(limits=structs.replace(LIMITS, health=health)) as world:
+        engine = await world.next_engine()
+        engine.receive(READY)
+        while not engine.killed:
+            world.now += 0.001
+            engine.waited = {"1": 7.0, "2": 1.0 + world.now}
+            await asyncio.sleep(0.001)
+        assert world.now > 0.06
 
 
 async def test_an_engine_whose_step_does_not_end_is_killed_and_replaced() -> None:

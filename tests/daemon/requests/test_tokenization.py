@@ -14,6 +14,7 @@ from car_daemon.requests.tokenization import Tokenization
 from car_protocol.answer import Progress
 from car_protocol.errors import RpcError
 from car_protocol.text import DetokenizeParams, TokenizeParams
+from tests.daemon.links import Link
 
 ORIGIN = CallOrigin(Identity(0), 1, 1, "a", None, None)
 
@@ -43,35 +44,11 @@ class Answers:
         self.data = error.data
 
 
-class Link:
-    """An engine that keeps the frames it was sent."""
-
-    pid = 1
-    fault: str | None = None
-    host: str | None = None
-    cut = False
-
-    def __init__(self) -> None:
-        self.asked: list[Struct] = []
-
-    def send(self, message: Struct) -> None:
-        self.asked.append(message)
-
-    async def wait(self) -> int:
-        raise AssertionError("no test waits for it")
-
-    def kill(self) -> None:
-        raise AssertionError("no test kills it")
-
-    async def stop(self) -> None:
-        raise AssertionError("no test stops it")
-
-
 def test_a_call_for_a_loading_model_is_sent_when_it_is_ready() -> None:
     tokenization, answers, link = Tokenization(count(1)), Answers(), Link()
     tokenization.tokenize("m", TokenizeParams(text="Hi"), ORIGIN, answers)
     tokenization.engine_ready("m", 1, link)
-    assert link.asked == [Tokenize(1, "Hi", False, False, names=ORIGIN.names)]
+    assert link.sent == [Tokenize(1, "Hi", False, False, names=ORIGIN.names)]
     tokenization.answered(1, TokenIds(1, packed_tokens([7])))
     assert [str(answer) for answer in answers.all] == ["Tokens(tokens=[7], count=1)"]
 
@@ -125,7 +102,7 @@ def test_a_call_whose_engine_died_is_sent_once_more() -> None:
     key = tokenization.tokenize("m", TokenizeParams(text="a"), ORIGIN, answers)
     tokenization.engine_lost(1)
     tokenization.engine_ready("m", 2, second)
-    assert (answers.all, second.asked) == ([], [Tokenize(key, "a", False, False, names=ORIGIN.names)])
+    assert (answers.all, second.sent) == ([], [Tokenize(key, "a", False, False, names=ORIGIN.names)])
     tokenization.answered(2, TokenIds(key, packed_tokens([7])))
     assert [str(answer) for answer in answers.all] == ["Tokens(tokens=[7], count=1)"]
 
@@ -138,7 +115,7 @@ def test_a_call_that_was_with_two_engines_that_died_is_quarantined() -> None:
             tokenization.tokenize("m", TokenizeParams(text="a"), ORIGIN, answers)
         tokenization.engine_lost(engine)
     tokenization.engine_ready("m", 3, third)
-    assert (answers.all, answers.data["quarantined"], third.asked) == (["engine_lost"], True, [])
+    assert (answers.all, answers.data["quarantined"], third.sent) == (["engine_lost"], True, [])
 
 
 def test_a_call_behind_the_one_at_which_two_engines_hung_is_served_by_a_third() -> None:
@@ -150,7 +127,7 @@ def test_a_call_behind_the_one_at_which_two_engines_hung_is_served_by_a_third() 
     tokenization.engine_ready("m", 2, Link())
     tokenization.engine_lost(2, bad)
     tokenization.engine_ready("m", 3, third)
-    assert (answers.all, third.asked) == (["engine_lost"], [Tokenize(good, "b", False, False, names=ORIGIN.names)])
+    assert (answers.all, third.sent) == (["engine_lost"], [Tokenize(good, "b", False, False, names=ORIGIN.names)])
 
 
 def test_a_cancelled_call_is_not_sent_again() -> None:
@@ -159,7 +136,7 @@ def test_a_cancelled_call_is_not_sent_again() -> None:
     tokenization.cancel(tokenization.tokenize("m", TokenizeParams(text="a"), ORIGIN, answers))
     tokenization.engine_lost(1)
     tokenization.engine_ready("m", 2, second)
-    assert (answers.all, second.asked) == (["cancelled"], [])
+    assert (answers.all, second.sent) == (["cancelled"], [])
 
 
 def test_a_failed_model_answers_what_waited_for_it() -> None:
@@ -229,7 +206,7 @@ def test_a_cancelled_call_that_no_engine_got_is_forgotten() -> None:
     tokenization.cancel(tokenization.tokenize("m", TokenizeParams(text="a"), ORIGIN, Answers(), size=100))
     assert refusal(tokenization, 100) is None
     tokenization.engine_ready("m", 1, link)
-    assert len(link.asked) == 1
+    assert len(link.sent) == 1
 
 
 def test_a_closed_engine_answers_what_it_has_and_later_calls_wait_for_the_next_one() -> None:
@@ -239,12 +216,12 @@ def test_a_closed_engine_answers_what_it_has_and_later_calls_wait_for_the_next_o
     asked = tokenization.tokenize("m", TokenizeParams(text="a"), ORIGIN, answers)
     tokenization.engines.close("m")
     tokenization.tokenize("m", TokenizeParams(text="b"), ORIGIN, answers)
-    assert (len(first.asked), tokenization.jobs.engaged("m"), tokenization.jobs.busy("m")) == (1, True, True)
+    assert (len(first.sent), tokenization.jobs.engaged("m"), tokenization.jobs.busy("m")) == (1, True, True)
     tokenization.answered(1, TokenIds(asked, packed_tokens([1])))
     assert (left, tokenization.jobs.engaged("m"), tokenization.jobs.busy("m")) == (["m"], False, True)
     tokenization.engine_lost(1)
     tokenization.engine_ready("m", 2, second)
-    assert len(second.asked) == 1
+    assert len(second.sent) == 1
     assert (tokenization.jobs.engaged("m"), tokenization.jobs.busy("other")) == (True, False)
 
 
