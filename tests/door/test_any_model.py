@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.client.fake_daemon import FakeDaemon
-from tests.client.samples import ANSWER, model
+from tests.client.samples import ANSWER, decided, model
 from tests.door.support import OfflineDoor
 from tests.e2e.support import conversation
 
@@ -36,6 +36,17 @@ async def test_a_name_that_no_model_has_is_answered_by_the_one_that_chats_and_th
     answer = await offline.post(path, BODIES[path] | {"model": name})
     assert (answer.status, answer.json["model"]) == (200, "guide"), answer.body
     assert fake.params("infer")["model"] == "guide"
+
+
+async def test_a_decision_asked_of_an_unknown_name_is_made_by_the_model_that_chats_or_by_none(
+    fake: FakeDaemon, folder: Path
+) -> None:
+    fake.answers |= {"decide": decided, "models/list": {"models": TWO}}
+    body = {"model": "gpt-6-luna", "input": "x", "questions": [{"type": "predicate", "instructions": "Is it?"}]}
+    for any_model, sent in ((None, "gpt-6-luna"), (True, "one")):
+        async with OfflineDoor(fake.path, folder / "http-keys", any_model=any_model) as door:
+            await door.post("/v1/decisions", body)
+            assert fake.params("decide")["model"] == sent
 
 
 async def test_each_of_several_prompts_and_every_event_says_which_model_answered(

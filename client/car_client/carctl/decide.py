@@ -50,7 +50,7 @@ class Condition(NamedTuple):
     option: str | None
     sign: str | None
     bound: float
-    rest: str  # all after the first "=": an option, such as `1>0`, may look like a comparison
+    rest: str | None = None  # all after the "=" before an option, which may look like a comparison, such as `1>0`
 
     def of(self, question: Question) -> Callable[[QuestionAnswer], bool]:
         """Return whether it holds of an answer to this question; raises WrongUse if the question has no such figure."""
@@ -169,9 +169,10 @@ def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text.strip())
     if found is None:
         raise ArgumentTypeError(f"{text!r} is no condition: write it like 'angry>0.7' or 'team=billing'")
-    option, bound = found["option"], float(found["bound"] or 0)
-    rest = text.partition("=")[2].strip()
-    return Condition(found["name"].strip(), None if option is None else option.strip(), found["sign"], bound, rest)
+    name, option, bound = found["name"].strip(), found["option"], float(found["bound"] or 0)
+    if option is None:
+        return Condition(name, None, found["sign"], bound)
+    return Condition(name, option.strip(), found["sign"], bound, text.partition("=")[2].strip())
 
 
 def _asked(condition: Condition, questions: list[Question]) -> int:

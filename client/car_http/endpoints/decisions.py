@@ -6,7 +6,7 @@ from car_client.errors import RequestError
 from car_http.dialects import decisions, systemone
 from car_http.dialects.decisions import DecideJob, DecisionsRequest
 from car_http.dialects.systemone import SystemOneRequest
-from car_http.endpoints.context import DoorContext, caller_of, name_model
+from car_http.endpoints.context import DoorContext, caller_of, fit_to_model
 from car_http.exchange import Exchange
 from car_http.problems import problem_of
 from car_protocol.decide import Decision
@@ -32,7 +32,7 @@ async def typesafe(door: DoorContext, exchange: Exchange, request: SystemOneRequ
 
 
 async def _decide(door: DoorContext, exchange: Exchange, job: DecideJob) -> None:
-    await name_model(door, job.params)
+    await fit_to_model(door, job.params)
     try:
         found = await exchange.while_connected(door.pool.result_as(Decision, "decide", job.params))
     except RequestError as error:

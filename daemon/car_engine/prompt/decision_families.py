@@ -67,14 +67,20 @@ def labels_of(family: DecisionFamily, pieces: Sequence[bytes]) -> dict[str, list
     """Return the labels that a family can use, each with the tokens that the model may write for it.
 
     `pieces` are the bytes of every token. A label counts with all of its tokens: with and without a space before it, if
-    the family has both, so that no model has to be tried first, and the numbers are the same in each of its engines.
+    the family has both, so that no model has to be tried first, and the numbers are the same in each of its engines. A
+    model writes all labels in one form, so labels with both come first, and a label without the usual form is none.
     """
     texts = {form: label for label in family.labels for form in _forms(label, family)}
     found: defaultdict[str, list[int]] = defaultdict(list)
     for token, piece in enumerate(pieces):
         if (label := texts.get(piece)) is not None:
             found[label].append(token)
-    usable = [label for label in family.labels if label in found]
+    present = texts.keys() & set(pieces)
+    missing = {label: [form not in present for form in _forms(label, family)] for label in family.labels}
+    usual = min(range(2 if family.spaced else 1), key=lambda form: sum(each[form] for each in missing.values()))
+    usable = sorted(
+        (label for label in family.labels if not missing[label][usual]), key=lambda label: any(missing[label])
+    )
     return {label: found[label] for label in usable[:MAX_OPTIONS]}
 
 

@@ -146,6 +146,23 @@ def test_an_option_may_look_like_a_comparison(daemon: FakeDaemon, options: str, 
     assert (done.returncode, done.stderr) == (code, b"")
 
 
+@pytest.mark.parametrize(
+    ("condition", "code"), [("rating>=3", 0), ("rating>=4", 3), ("rating<=3", 3), ("rating<=4", 0), ("rating=4>=.5", 0)]
+)
+def test_a_score_whose_levels_are_numbers_is_compared(daemon: FakeDaemon, condition: str, code: int) -> None:
+    figures = {"score": 3.5, "confidence": 0.5, "mass": 1.0, "probabilities": [0.0, 0.0, 0.0, 0.5, 0.5]}
+    daemon.answers["decide"] = {**DECISION, "answers": [{"type": "score", "name": "rating", **figures}]}
+    done = carctl("--socket", daemon.path, "decide", "x", "--score", "rating=0,1,2,3,4", "--if", condition)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+def test_a_choice_whose_options_are_numbers_has_no_order(daemon: FakeDaemon) -> None:
+    for condition in ("n>=2", "n<=2", "n>2"):
+        done = carctl("--socket", daemon.path, "decide", "x", "--choice", "n=1,2,3", "--if", condition)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert b"name one of its options" in done.stderr or b"between 0 and 1" in done.stderr
+
+
 def test_an_option_may_contain_an_equals_sign(daemon: FakeDaemon) -> None:
     done = carctl("--socket", daemon.path, "decide", "x", "--choice", "team=a=b,c", "--if", "team=a=c>0.5")
     assert (done.returncode, b"no option 'a=c': it has a=b, c" in done.stderr) == (2, True)

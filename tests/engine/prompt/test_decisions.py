@@ -287,9 +287,16 @@ def test_a_state_that_does_not_fit_with_a_question_is_refused_with_that_question
 
 def test_labels_are_texts_of_one_token_with_and_without_a_space_for_chat_models() -> None:
     pieces = [b"", b"A", b" A", b"B", b"AB", b" AC", b"zz", b"b"]
-    assert labels_of(CHAT, pieces) == {"A": [1, 2], "B": [3], "AB": [4], "AC": [5]}
+    assert labels_of(CHAT, pieces) == {"A": [1, 2], "B": [3], "AB": [4]}
     assert labels_of(OWN_WORDS["openjev"], pieces) == {"A": [1], "B": [3], "b": [7]}
     many = [
         f"{first}{second}".encode() for first in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" for second in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     ]
     assert len(labels_of(CHAT, many)) == 255
+
+
+def test_a_label_in_one_form_comes_after_those_in_both_and_counts_only_if_that_form_is_the_usual_one() -> None:
+    bare = [b"A", b"AB", b" AB", b"AC", b"AD", b" AD", b" AE"]
+    assert list(labels_of(CHAT, bare)) == ["AB", "AD", "A", "AC"]
+    spaced = [b" A", b"AB", b" AB", b" AC", b"AD", b" AD", b"AE"]
+    assert list(labels_of(CHAT, spaced)) == ["AB", "AD", "A", "AC"]
