@@ -161,8 +161,8 @@ class Admission:
         if request.key in self._backlog.counted or request.leased_at is not None:
             return []
         victims = self._backlog.victims(request, self._table.older(request))
-        blocks = self._backlog.bounds.overflow == "block"
-        if victims is None and blocks and (displaced := self._backlog.displaced(request)) is not None:
+        displaces = self._backlog.bounds.overflow == "block" and request.spec.queue
+        if victims is None and displaces and (displaced := self._backlog.displaced(request)) is not None:
             return self._full_queue.displace(displaced, request, now)
         if victims is None:
             return [self._full_queue.refuse(request, "queue full", now)]

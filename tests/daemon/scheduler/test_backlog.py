@@ -222,16 +222,21 @@ def test_a_request_with_queue_false_is_refused_in_a_full_queue_whatever_the_poli
     assert not world.endings[waiter.key]
 
 
-def test_under_drop_oldest_a_request_with_queue_false_that_is_prepared_while_the_queue_fills_drops_no_other() -> None:
-    world = world_with("drop_oldest", limit=1)
+@pytest.mark.parametrize("overflow", ["block", "drop_newest", "drop_oldest"])
+@pytest.mark.parametrize("other", [(1, 1), (1, 2), (2, 9)])
+def test_a_request_with_queue_false_that_is_prepared_while_the_queue_fills_takes_no_other_s_place(
+    overflow: Overflow, other: tuple[int, int]
+) -> None:
+    world = world_with(overflow, limit=2)
     engine = world.start_engine(sequences=0)
-    older = world.submit(supersede=(1, "a"))
-    newer = world.submit(supersede=(1, "a"), queue=False)
+    older = world.submit(supersede=(1, "a"), client=(1, 1))
+    waiters = [world.submit(client=other)]
+    newer = world.submit(supersede=(1, "a"), queue=False, client=(1, 1))
     world.cancel(older.key)
-    waiter = world.submit()
+    waiters.append(world.submit(client=other))
     world.prepare(engine, newer.key)
     assert why(world) == [(older.key, None), (newer.key, "queue full")]
-    assert not world.endings[waiter.key]
+    assert not any(world.endings[waiter.key] for waiter in waiters)
 
 
 @pytest.mark.parametrize("overflow", ["block", "drop_oldest"])
