@@ -53,6 +53,9 @@ def _joined(pieces: list[CallPiece]) -> ToolCall:
 FinishReason = Literal["stop", "length", "deadline"]
 
 
+MAX_LOGPROBS = 20
+
+
 class TokenChoice(Struct, frozen=True):
     """A token that the model could have chosen; `logprob` is a natural logarithm, -1000.0 for a probability of 0."""
 
@@ -67,7 +70,7 @@ class Logprob(Struct, frozen=True):
     token: int
     text: str
     logprob: Annotated[float, note("by the model alone, before any sampler; -1000.0 for a probability of 0")]
-    top: Annotated[list[TokenChoice], note("the likeliest at its place")]
+    top: Annotated[list[TokenChoice], Meta(max_length=MAX_LOGPROBS), note("the likeliest at its place")]
 
 
 MOST_WORDS = 400  # characters

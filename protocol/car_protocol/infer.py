@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
+from car_protocol.answer import MAX_LOGPROBS
 from car_protocol.conversation import (
     Messages,
     NamedTool,
@@ -26,7 +27,6 @@ MAX_STOP_BYTES = 256
 MAX_SUPERSEDE_BYTES = 128
 MAX_SESSION_BYTES = 128
 MAX_GRAMMAR_BYTES = 256 * 1024
-MAX_LOGPROBS = 20
 MAX_ANSWERS = 8
 SEEDS = 2**32 - 1  # the highest seed and 1; after it they go on from 0
 _Temperature = Annotated[

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from car_base.ipc.codec import packed_reading
 from car_base.ipc.frames import (
     DecisionForm,
     End,
@@ -408,7 +409,8 @@ def run_command(
         reasoning_tokens=reasoning_tokens,
     )
     tokens = array("i", prompt).tobytes()
-    prepared = Prepared(key, tokens, max_tokens, constraint, reading or Reading(), images=images or [], own=own)
+    packed = packed_reading(reading or Reading())
+    prepared = Prepared(key, tokens, max_tokens, constraint, packed, images=images or [], own=own)
     return Run(prepared, options, namespace)
 
 

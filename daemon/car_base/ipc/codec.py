@@ -15,6 +15,7 @@ from car_base.ipc.frames import (
     Prepare,
     Prepared,
     PrepareTexts,
+    Reading,
     StepDone,
     ToEngine,
     TokenIds,
@@ -22,6 +23,8 @@ from car_base.ipc.frames import (
 
 TOKEN_BYTES = 4
 _NUMBER_BYTES = 8
+_encode = msgspec.msgpack.Encoder().encode
+_decode_reading = msgspec.msgpack.Decoder(Reading).decode
 
 
 def packed_tokens(tokens: Iterable[int]) -> bytes:
@@ -46,13 +49,22 @@ def vector_of(packed: bytes) -> list[float]:
     return numbers.tolist()
 
 
+def packed_reading(reading: Reading) -> bytes:
+    """Return how to read an answer as bytes, which the daemon carries from engine to engine and need not decode."""
+    return _encode(reading)
+
+
+def reading_of(packed: bytes) -> Reading:
+    """Return how to read an answer: as text, if nothing was packed. Raises msgspec.MsgspecError."""
+    return _decode_reading(packed) if packed else Reading()
+
+
 # Because a length is a claim of the other process: the longest frames in use have 40 MiB, the tokens of 8 MiB of text.
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 # Because the daemon decodes nothing else meanwhile: three lines and some figures are shorter in any script.
 MAX_REPORT_BYTES = 64 * 1024
 LENGTH_BYTES = 4
 
-_encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(ToEngine).decode
 
 

@@ -7,7 +7,6 @@ from msgspec import Meta, Struct, field
 from car_base.ipc.engine_settings import EngineSettings
 from car_base.ipc.model_sizes import ModelSizes
 from car_base.ipc.ranges import (
-    MAX_ITEMS,
     MAX_SEQUENCES,
     MAX_UPDATES,
     ContextTokens,
@@ -33,7 +32,7 @@ from car_protocol.capacity import Policy
 from car_protocol.conversation import Invalid, Message, ReasoningMode, Tool, ToolChoice
 from car_protocol.decide import MAX_OPTIONS, MAX_QUESTIONS, DecisionPrompt
 from car_protocol.infer import GenerationOptions, PromptParams
-from car_protocol.limits import MAX_IMAGES
+from car_protocol.limits import MAX_IMAGES, MAX_VALUES
 from car_protocol.meta import MAX_LABEL_BYTES
 from car_protocol.text import MAX_TEXTS, TokenizeParams
 
@@ -60,7 +59,8 @@ class DeviceUse(Struct, frozen=True, array_like=True):
 
 # The GPUs of a machine: llama.cpp itself takes at most 16.
 _MOST_DEVICES = 64
-_Items = Meta(max_length=MAX_ITEMS)
+_Items = Meta(max_length=MAX_VALUES)
+_One = Meta(max_length=1)
 
 
 class FindDevices(Struct, frozen=True, tag=True):
@@ -188,12 +188,12 @@ class Reading(Struct, frozen=True, array_like=True):
     thinking: Tags | None = None
     inside: bool = False
     tools: ToolStyle | None = None
-    markers: Annotated[tuple[str, ...], _Items] = ()
+    markers: tuple[str, ...] = ()
     keep: bool = False
-    functions: Annotated[dict[str, Annotated[dict[str, ParameterKind], _Items]], _Items] | None = None
+    functions: dict[str, dict[str, ParameterKind]] | None = None
     begun: str = ""
     one_call: bool = False
-    schemas: Annotated[dict[str, str], _Items] = {}
+    schemas: dict[str, str] = {}
 
 
 class Tail(Struct, frozen=True, array_like=True):
@@ -234,7 +234,7 @@ class Prepared(Struct, frozen=True, tag=True):
     tokens: bytes
     max_tokens: TokenCount
     constraint: str = ""
-    reading: Reading = Reading()
+    reading: bytes = b""  # a packed Reading, which engines alone read
     lengths: Annotated[list[TokenCount], Meta(max_length=MAX_TEXTS)] = []
     images: Annotated[list[ImageSlot], Meta(max_length=MAX_IMAGES)] = []
     owner: int = 0  # as in Prepare
@@ -447,8 +447,8 @@ class Extra(Struct, frozen=True, array_like=True):
     floats; of a decision they are a reading: the logarithm of the weight of all tokens, and the logits of labels.
     """
 
-    tokens: Annotated[list[TokenCount], _Items] = []
-    logprobs: Annotated[list[Logprob], _Items] = []
+    tokens: Annotated[list[TokenCount], _One] = []
+    logprobs: Annotated[list[Logprob], _One] = []
     reasoning: str = ""
     calls: Annotated[list[CallDelta | str], _Items] = []
     vectors: Annotated[list[bytes], Meta(max_length=MAX_TEXTS)] = []

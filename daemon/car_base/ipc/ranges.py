@@ -7,12 +7,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from car_protocol.limits import MAX_VALUES
-
 # llama.cpp's own bound on sequences of one context.
 MAX_SEQUENCES = 256
 # Updates in one frame of a step; an engine with more sends several frames.
-MAX_UPDATES = 1024
+MAX_UPDATES = 64
 # Characters of a text for the log or for a reason: the longest path has 4,096.
 MAX_LINE = 8192
 
@@ -63,9 +61,6 @@ FactName = Literal[
 ]
 Fact = Annotated[int, Meta(ge=-_MOST, le=_MOST)] | Annotated[float, Meta(ge=-_MOST, le=_MOST)] | Line | None
 Facts = dict[FactName, Fact]
-
-# Values of a request that come back prepared: its texts, its images, and places and names of its schemas.
-MAX_ITEMS = MAX_VALUES
 
 
 def line(text: str) -> str:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from car_base.host.event_log import named
-from car_base.ipc.codec import packed_tokens
+from car_base.ipc.codec import packed_reading, packed_tokens
 from car_base.ipc.engine_settings import STEP_TARGET_MS
 from car_base.ipc.frames import (
     Chat,
@@ -223,7 +223,7 @@ class Preparer:
             packed_tokens(tokens),
             max_tokens,
             constraint,
-            reading,
+            packed_reading(reading),
             images=list(images),
             owner=job.owner,
             names=job.names,

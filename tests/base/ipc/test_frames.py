@@ -13,6 +13,7 @@ from car_base.ipc.codec import (
     decode_from_engine,
     decode_to_engine,
     encode_frame,
+    packed_reading,
     packed_tokens,
 )
 from car_base.ipc.frames import (
@@ -93,7 +94,7 @@ EXTRA = Extra([4], [Logprob(4, "a", -0.5, [TokenChoice(4, "a", -0.5)])], "hm", C
 FROM_ENGINE: list[FromEngine] = [
     Loading(0.5),
     LoadFailed("the file is not a model"),
-    Prepared(1, b"\x01\0\0\0", 8, "start: A", READING),
+    Prepared(1, b"\x01\0\0\0", 8, "start: A", packed_reading(READING)),
     Refused(2, "context_exceeded", {"context_tokens": 256, "prompt_tokens": None}),
     TokenIds(3, packed_tokens([1, 2])),
     TokensCounted(3, 2),

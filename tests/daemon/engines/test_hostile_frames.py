@@ -9,11 +9,14 @@ import pytest
 from msgspec import Struct, structs
 
 from car_base.ipc.codec import encode_frame
-from car_base.ipc.frames import Heartbeat, Load, LoadFailed, Loading, StepDone, Warned
+from car_base.ipc.frames import Extra, Heartbeat, Load, LoadFailed, Loading, RequestUpdate, StepDone, Warned
 from car_daemon.engines.link import EngineLink
 from car_daemon.models.replica import Replica
+from car_protocol.answer import Logprob, TokenChoice
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.engines.test_supervisor import READY, World, supervised
+
+LIKELY = Logprob(1, "a", -1.0, [TokenChoice(1, "a", -1.0)] * 21)
 
 
 class Clock:
@@ -46,10 +49,31 @@ async def linked(receive: Callable[[Any], None], **options: Any) -> tuple[Engine
             encode_frame(structs.replace(READY, sequences=2**31)),
             "cannot be decoded: Expected `int` <= 256 - at `$.sequences`",
         ),
+        (
+            encode_frame(StepDone(1, [RequestUpdate(1, 0, "", 1, 3, Extra(tokens=[300] * 2))])),
+            "cannot be decoded: Expected `array` of length <= 1",
+        ),
+        (
+            encode_frame(StepDone(1, [RequestUpdate(1, 0, "", 1, 3, Extra(logprobs=[LIKELY]))])),
+            "cannot be decoded: Expected `array` of length <= 20",
+        ),
+        (
+            encode_frame(StepDone(1, [RequestUpdate(1, 0, "", 1, 3)] * 65)),
+            "cannot be decoded: Expected `array` of length <= 64",
+        ),
         (encode_frame(StepDone(1, [], ["a prompt"])), "cannot be decoded: Expected `int`, got `str`"),  # type: ignore[list-item]  # as no engine sends it
         (encode_frame(Warned("a prompt", {})), "cannot be decoded"),  # type: ignore[arg-type]  # as no engine sends it
     ],
-    ids=["a counter that is NaN", "thousands of counters", "2^31 sequences", "another type", "another event"],
+    ids=[
+        "a counter that is NaN",
+        "thousands of counters",
+        "2^31 sequences",
+        "two tokens in an update",
+        "21 likely tokens",
+        "65 updates",
+        "another type",
+        "another event",
+    ],
 )
 async def test_a_frame_out_of_range_ends_its_engine_with_a_reason_without_its_text(frame: bytes, fault: str) -> None:
     received: list[Struct] = []

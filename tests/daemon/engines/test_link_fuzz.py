@@ -11,7 +11,7 @@ import pytest
 import uvloop
 from msgspec import Struct
 
-from car_base.ipc.codec import encode_frame
+from car_base.ipc.codec import encode_frame, packed_reading
 from car_base.ipc.frames import (
     End,
     Extra,
@@ -47,6 +47,7 @@ from tests.pace import HANG_S
 REQUESTS = 8
 FAULTS: list[Fault | None] = [None, None, "decode", "constraint", "image"]
 REASONS: list[FinishReason | None] = ["stop", "length", None]
+READING = packed_reading(Reading())
 READY = ready_of(sequences=4, context_tokens=512, kv_bytes=1)
 ODD_NUMBERS = (0, 1, -1, 2**31, 2**53, -(2**63), 2**64 - 1)
 
@@ -101,7 +102,7 @@ class HostileEngine:
         kinds: list[Callable[[], Struct]] = [
             lambda: StepDone(self._number(), [self._update() for _ in range(random.randrange(4))]),
             lambda: StepDone(self._number(), [self._update()]),
-            lambda: Prepared(self._key(), random.randbytes(random.randrange(20)), self._number(), "", Reading()),
+            lambda: Prepared(self._key(), random.randbytes(random.randrange(20)), self._number(), "", READING),
             lambda: Parked(self._key()),
             lambda: Refused(self._key(), random.choice(["limit", "none", ""]), {"a": self._number()}, "x"),
             lambda: TokenIds(self._key(), random.randbytes(7)),
