@@ -44,11 +44,13 @@ def _walk(name: str, values: Iterable[object]) -> Iterator[Container]:
         count += sum(map(len, containers))
         if count > MAX_VALUES:
             # Before they are looked at: a frame has room for millions, which would take seconds.
-            raise ValueError(f"`{name}`: has at least {count:,} values, at most {MAX_VALUES:,} are allowed")
+            raise ValueError(
+                f"`{name}`: has at least {count:,} values, at most {MAX_VALUES:,} are allowed: send less at once"
+            )
         yield from containers
         containers = [inner for outer in containers for inner in _containers(_members(outer))]
     if containers:
-        raise ValueError(f"`{name}`: nests deeper than {MAX_DEPTH} levels")
+        raise ValueError(f"`{name}`: nests deeper than {MAX_DEPTH} levels: send its inner part as a text")
 
 
 def _containers(values: Iterable[object]) -> list[Container]:

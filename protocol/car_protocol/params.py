@@ -73,6 +73,8 @@ T = TypeVar("T", bound=msgspec.Struct)
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.((\w+)[^`]*)`$")
 # Around the reason: the member, which `param` has, the path, and a value that the client sent.
 _AROUND = re.compile(r"^`[\w.\[\]]+`: |(?<=value) '.*'(?= - at |$)| - at (?:`key` in )?`\$[^`]*`$", re.DOTALL)
+# Of an object at a path: the member that it lacks, or has too much.
+_OF_STRUCT = re.compile(r"(?:unknown field|required field) `([^`]*)` - at ")
 _NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
 _MAX_NAME = 128
 _MAX_WHY = 256
@@ -113,7 +115,10 @@ def _fault(kind: type, text: bytes, error: Exception) -> RpcError:
     message = str(error)
     place, member = _place(message)
     why = reason_of(message, kind, place)[:_MAX_WHY]
-    param = place if place and getattr(kind, "names_paths", False) else member
+    param = member
+    if place and getattr(kind, "names_paths", False):
+        named = _OF_STRUCT.search(message)
+        param = place if named is None else f"{place}.{named[1]}"
     return RpcError("invalid_params", param=param[:_MAX_NAME], why=why)
 
 

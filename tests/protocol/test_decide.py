@@ -48,7 +48,7 @@ def choice_of(count: int) -> dict[str, Any]:
         ({"questions": [PREDICATE] * 401}, "questions", ["401", "at most 400", "second request"]),
         ({"questions": [CHOICE, CHOICE | {"name": "0"}]}, "questions[1].name", ["questions[0]"]),
         ({"questions": [CHOICE | {"type": "box"}]}, "questions[0].type", ["choice or score or predicate"]),
-        ({"questions": [{"instructions": "?"}]}, "questions[0]", ["`type`"]),
+        ({"questions": [{"instructions": "?"}]}, "questions[0].type", ["`type`"]),
         ({"questions": [SCORE, choice_of(256)]}, "questions[1].options", ["256", "at most 255", "two steps"]),
         ({"questions": [choice_of(1)]}, "questions[0].options", ["1 options", "at least 2"]),
         (
@@ -61,9 +61,11 @@ def choice_of(count: int) -> dict[str, Any]:
         ({"questions": [SCORE | {"instructions": None}]}, "questions[0].instructions", ["null"]),
         ({"questions": [{"type": "predicate"}]}, "questions[0].instructions", ["describe"]),
         ({"questions": "x"}, "questions", ["array"]),
+        ({"questions": [{"type": "choice", "instructions": "?"}]}, "questions[0].options", ["`options`"]),
+        ({"questions": [CHOICE, CHOICE | {"options": [{}, {}]}]}, "questions[1].options[0].value", ["`value`"]),
         ({"questions": [5]}, "questions[0]", ["object"]),
         ({"questions": [CHOICE | {"options": ["a", "b"]}]}, "questions[0].options[0]", ["object"]),
-        ({"questions": [CHOICE | {"choices": []}]}, "questions[0]", ["`choices`"]),
+        ({"questions": [CHOICE | {"choices": []}]}, "questions[0].choices", ["`choices`"]),
         ({"questions": [CHOICE | {"name": "n" * 257}]}, "questions[0].name", ["257", "256", "shorten"]),
         ({"questions": [SCORE | {"levels": [{"label": "low"}]}]}, "questions[0].levels", ["1 levels", "add levels"]),
         (
@@ -74,7 +76,7 @@ def choice_of(count: int) -> dict[str, Any]:
         ({"questions": [PREDICATE | {"instructions": ""}]}, "questions[0].instructions", ["ask something"]),
         ({"questions": [{"type": "predicate", "false": ""}]}, "questions[0].instructions", ["ask something"]),
         ({"questions": [PREDICATE | {"instructions": {}, "true": []}]}, "questions[0].instructions", ["describe"]),
-        ({"questions": [PREDICATE | {"criteria": {}}]}, "questions[0]", ["`criteria`"]),
+        ({"questions": [PREDICATE | {"criteria": {}}]}, "questions[0].criteria", ["`criteria`"]),
         ({"state": [{"role": "user", "content": 5}]}, "state[0].content", ["no message"]),
         (
             {"state": [{"role": "user", "content": [{"type": "image_url"}]}]},

@@ -309,7 +309,7 @@ def test_the_values_of_a_free_form_member_are_bounded_before_they_are_looked_at(
     with pytest.raises(RpcError) as caught:
         decode(Case(member, FREE_FORM[member](WIDE[shape](MAX_VALUES + 1)), good=False))
     assert caught.value.data["param"] == member
-    assert caught.value.data["why"] == "has at least 100,001 values, at most 100,000 are allowed"
+    assert caught.value.data["why"] == "has at least 100,001 values, at most 100,000 are allowed: send less at once"
 
 
 def test_the_values_of_all_tools_are_bounded_together() -> None:
