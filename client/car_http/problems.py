@@ -126,7 +126,9 @@ def problem_of(error: CardError, members: Mapping[str, str]) -> Problem:
     if not isinstance(error, RequestError):
         return Problem(502, "protocol_error", str(error))
     if isinstance(error, InvalidParams) and _is_of_another_version(error):
-        return _versions_differ(error.param)
+        return _versions_differ(f"refuses `{error.param}`, which this door sends")
+    if error.reason == "method_not_found":
+        return _versions_differ("lacks a method that this door calls")
     row = _row(error)
     pause_ms = (error.retry_after_ms or RETRY_AFTER_MS) if row.pauses else None
     param = None
@@ -145,8 +147,8 @@ def _is_of_another_version(error: InvalidParams) -> bool:
     return error.param in _MADE_HERE or str(error.data.get("why", "")).startswith(UNKNOWN_MEMBER)
 
 
-def _versions_differ(param: str) -> Problem:
-    message = f"the daemon refuses `{param}`, which this door sends: their versions differ; "
+def _versions_differ(how: str) -> Problem:
+    message = f"the daemon {how}: their versions differ; "
     message += "install one version of card for both and restart both"
     return Problem(503, "versions_differ", message, retry=False)
 

@@ -82,6 +82,16 @@ async def test_an_invalid_param_is_named_as_the_dialect_does(offline: OfflineDoo
     assert answer.json["error"]["message"] == "response_format: `minimum` of a text at /properties/a"
 
 
+async def test_a_daemon_that_lacks_a_method_is_of_another_version(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    fake.answers["tokenize"] = RpcError("method_not_found")
+    answer = await offline.post("/tokenize", {"content": "a"})
+    assert (answer.status, answer.json["error"]["code"]) == (503, "versions_differ")
+    assert answer.json["error"]["message"] == (
+        "the daemon lacks a method that this door calls: their versions differ; "
+        "install one version of card for both and restart both"
+    )
+
+
 @pytest.mark.parametrize(
     "data",
     [
