@@ -33,6 +33,7 @@ from car_http.protocol import DoorProtocol
 from car_http.server import CannotBind, DoorServer, Network, activated, bound, by_tls, describe
 from car_http.shelf import Shelf
 from car_protocol import __version__
+from car_protocol.allocator import return_blocks
 
 # sysexits.h: wrong usage, a bad configuration.
 EX_USAGE = 64
@@ -49,6 +50,8 @@ _MOST_IDLE_S = 2**31 - 1
 # How long accepted requests go on after a signal; systemd's unit of the door waits twice as long. An adopted port keeps
 # what its clients were promised by another server: an answer goes on for ten minutes, which is most clients' timeout.
 _GRACE_S, _GRACE_OF_ADOPTED_S = 5, 600
+# glibc's own first threshold: bodies grow by more, so they are mapped each for itself.
+_RETURNED_BYTES = 128 * 1024
 _NO_KEY_WARNING = "every program and user of this machine can send requests as you: no key is needed on {}"
 
 
@@ -75,6 +78,7 @@ def run(arguments: Sequence[str], people: Callable[[], Sequence[str]] = humans) 
         return _complain(EX_CONFIG, str(error))
     except BadSocketPath as error:
         return _complain(EX_USAGE, str(error))
+    return_blocks(_RETURNED_BYTES)
     descriptors = _raise_descriptor_limit()
     strangers = Strangers(descriptors // _PART_OF_STRANGERS)
     visitors = Visitors(strangers, descriptors // _PART_OF_ADDRESS, descriptors // _PART_OF_NETWORK)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NoReturn
 from car_base.host.defects import dump_stacks_on_signal
 from car_base.host.event_log import named
 from car_base.host.files import WeightsOverwritten
-from car_base.host.memory import return_blocks
 from car_base.ipc.codec import FrameReader, decode_to_engine, encode_frame
 from car_base.ipc.frames import (
     Detokenize,
@@ -57,6 +56,7 @@ from car_engine.prompt.job_progress import JobProgress
 from car_engine.prompt.jobs import Jobs, QueuedJob
 from car_engine.runner.idle_storing import StoreAll
 from car_engine.runner.loop import Commands
+from car_protocol.allocator import return_blocks
 
 if TYPE_CHECKING:
     from car_engine.assembly import Assembled

@@ -3,12 +3,15 @@
 import asyncio
 import gc
 import socket
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from car_client.door.keys import Key, add_key
@@ -21,8 +24,9 @@ from car_http.problems import Problem
 from car_protocol.errors import RpcError
 from car_protocol.limits import MAX_MEMBERS
 from tests.client.fake_daemon import FakeDaemon
-from tests.door.support import Answer, OfflineDoor, door_before
+from tests.door.support import Answer, DoorProcess, OfflineDoor, door_before
 from tests.e2e.support import conversation
+from tests.pace import HANG_S
 
 CHAT = "/v1/chat/completions"
 MANY = b"[" + b",".join([b"[]"] * MAX_MEMBERS) + b"]"
@@ -329,3 +333,40 @@ async def test_a_refused_body_is_freed_with_its_answer(
     gc.collect()
     kept = [each for each in uncollected if isinstance(each, list | dict) and "canary" in each]
     assert kept == []
+
+
+MIB = 1024 * 1024
+
+
+def unfinished(door: DoorProcess, *, chunked: bool) -> socket.socket:
+    """Return a connection that has sent most of a long body."""
+    connection = socket.create_connection(("127.0.0.1", door.port), timeout=HANG_S)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {door.key}\r\n"
+    length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {MAX_BODY_BYTES}"
+    connection.sendall(f"{head}Content-Type: application/json\r\n{length}\r\n\r\n".encode())
+    piece = b" " * 0x10000
+    for _ in range(MAX_BODY_BYTES // len(piece) - 4):
+        connection.sendall(b"10000\r\n%b\r\n" % piece if chunked else piece)
+    return connection
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="another C library")
+def test_the_memory_of_long_bodies_goes_back_to_the_system(fake: FakeDaemon, folder: Path) -> None:
+    with door_before(folder, fake.path) as door:
+        process = psutil.Process(door.process.pid)
+        idle = process.memory_info().rss
+        for chunked in (False, True, False):
+            with ExitStack() as stack:
+                for _ in range(20):
+                    stack.enter_context(unfinished(door, chunked=chunked))
+                until(lambda: process.memory_info().rss > idle + 120 * MIB)
+        until(lambda: process.memory_info().rss < idle + 40 * MIB)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Return once a condition of another process holds."""
+    deadline = time.monotonic() + HANG_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)  # another process's memory is no event

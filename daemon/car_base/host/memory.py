@@ -170,9 +170,6 @@ class PressureGauge:
 # a reason. Where the limit is low a quarter of it is kept.
 _RESERVED = 64
 _LEAST_RESERVED = 16
-# glibc's M_MMAP_THRESHOLD. By default it grows with the largest block that was freed, and smaller blocks stay with the
-# process: after a storm of long frames that memory is lost to all other programs.
-_MMAP_THRESHOLD = -3
 
 
 def within_descriptors(limits: Limits) -> Limits:
@@ -187,14 +184,6 @@ def within_descriptors(limits: Limits) -> Limits:
         allowed = max(soft, reachable)
     reserved = min(_RESERVED, max(_LEAST_RESERVED, allowed // 4))
     return structs.replace(limits, max_connections=max(1, min(limits.max_connections, allowed - used - reserved)))
-
-
-def return_blocks(smallest: int) -> bool:
-    """Make the C library return blocks of so many bytes to the system once they are free; False if it cannot."""
-    import ctypes  # 1.5 ms, which the first answers need not wait for
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and mallopt(_MMAP_THRESHOLD, smallest) == 1
 
 
 def lower_limit(limit: int, value: int) -> int:

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from car_base.host import defects
 from car_base.host.event_log import log
-from car_base.host.memory import return_blocks
 from car_base.host.signals import handle_in_loop
 from car_daemon.config.settings import Config
 from car_daemon.config.tables import ConfigError
@@ -20,6 +19,7 @@ from car_daemon.lifecycle.reload import needs_restart
 from car_daemon.requests.answer import Responder
 from car_daemon.sockets.activation import ActivatedSocket
 from car_protocol import __version__
+from car_protocol.allocator import return_blocks
 
 # A drain ends this long before its limit, so that the remaining requests can still be answered.
 _LAST_ANSWERS_S = 5.0

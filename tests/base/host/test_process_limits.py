@@ -53,7 +53,7 @@ MIB = 1024 * 1024
 HEAP_SCRIPT = """
 import sys
 import psutil
-from car_base.host.memory import return_blocks
+from car_protocol.allocator import return_blocks
 size = int(sys.argv[1])
 assert return_blocks(size)
 own = psutil.Process()
