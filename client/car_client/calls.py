@@ -74,8 +74,11 @@ def infer(
 def decide(state: Any, questions: Sequence[Question | Mapping[str, Any]], options: DecideOptions) -> CallSpec[Decision]:
     """The answers to questions about a state; raises TypeError and ValueError for what JSON has no form for."""
     asked = list(questions)
-    # msgspec writes bytes as another text, and NaN as null.
-    json.dumps([state, asked], default=_plain, allow_nan=False)
+    try:
+        # msgspec writes bytes as another text, and NaN as null.
+        json.dumps([state, asked], default=_plain, allow_nan=False)
+    except RecursionError:
+        raise ValueError("the state nests too deeply: send its inner part as a text") from None
     members = {**options, "state": state, "questions": asked, "lora": _listed(options.get("lora"))}
     repeatable = options.get("wait", True) and options.get("queue", True)
     return CallSpec("decide", traced(_given(**members)), Decision, repeatable)

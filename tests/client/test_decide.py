@@ -55,6 +55,14 @@ def test_the_options_are_those_of_the_request() -> None:
     assert set(DecideOptions.__annotations__) - {"traceparent"} == fields - {"state", "questions", "_meta"}
 
 
+def nested(levels: int) -> list[Any]:
+    """Return lists inside of each other."""
+    innermost: list[Any] = []
+    for _ in range(levels):
+        innermost = [innermost]
+    return innermost
+
+
 @pytest.mark.parametrize(
     ("state", "error"),
     [
@@ -64,6 +72,7 @@ def test_the_options_are_those_of_the_request() -> None:
         ({"a": object()}, TypeError),
         ([1.0, float("nan")], ValueError),
         ({"depth": float("-inf")}, ValueError),
+        (nested(3000), ValueError),
     ],
 )
 def test_a_state_that_json_has_no_form_for_is_refused_before_it_is_sent(

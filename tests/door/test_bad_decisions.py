@@ -82,6 +82,7 @@ TYPESAFES = [
     (one({"type": "box"}), "questions.q.type", "ask for a choice"),
     (one({"type": "noul"}), "questions.q.instructions", "describe `true` or `false`"),
     (one({"type": "noul", "instructions": ""}), "questions.q.instructions", "ask something"),
+    (one(NOUL | {"criteria": {"yes": "it is"}}), "questions.q.criteria.yes", "there is no such member"),
     (one(NOUL | {"criteria": ["yes", "no"]}), "questions.q.criteria", "Expected `object | null`"),
     (one(CHOICE), "questions.q.criteria", "required"),
     (one(CHOICE | {"criteria": ["a", "b"]}), "questions.q.criteria", "Expected `object`"),

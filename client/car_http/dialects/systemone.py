@@ -31,7 +31,7 @@ class Asset(Struct, kw_only=True):
     part: str | None = None
 
 
-class Sides(Struct):
+class Sides(Struct, forbid_unknown_fields=True):
     """What yes and no mean."""
 
     true: Annotated[Any, note(_TEXT_OR_JSON)] = None
