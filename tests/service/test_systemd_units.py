@@ -199,7 +199,7 @@ def test_a_service_sees_the_models_that_carctl_downloads_for_it() -> None:
     assert system["ProtectHome"] == ["yes"]
     assert Path("/var/lib", *system["StateDirectory"], "models") == SYSTEM_MODELS
     env = {"STATE_DIRECTORY": str(Path("/var/lib", *system["StateDirectory"]))}
-    assert located(ModelTable(hf="o/r/m.gguf"), env).path == SYSTEM_MODELS / "o" / "r" / "m.gguf"
+    assert located(ModelTable(hf="o/r/m.gguf"), env, "models.m").path == SYSTEM_MODELS / "o" / "r" / "m.gguf"
 
 
 @pytest.mark.parametrize("scope", UNITS)

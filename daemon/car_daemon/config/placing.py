@@ -16,14 +16,6 @@ from car_protocol.hub import PREFIX, hub_file, models_folder
 from car_protocol.sockets import read_named_port
 
 
-class NotLocated(Exception):
-    """A model's table names no usable file; `key` is the invalid key."""
-
-    def __init__(self, message: str, key: str) -> None:
-        super().__init__(message)
-        self.key = key
-
-
 class Located(NamedTuple):
     """The path of a model's file, and the command that downloads it; None for a file given by its path."""
 
@@ -31,22 +23,23 @@ class Located(NamedTuple):
     pull: str | None
 
 
-def located(table: ModelTable, env: Mapping[str, str]) -> Located:
-    """Return the location of a model's file; raises NotLocated."""
+def located(table: ModelTable, env: Mapping[str, str], key: str) -> Located:
+    """Return the location of the file of the model with this key; raises ConfigError."""
     if table.path is not None and table.hf is not None:
-        raise NotLocated("give either path or hf, not both", "hf")
+        raise ConfigError(f"{key}.hf: give either path or hf, not both", f"{key}.hf")
     if table.hf is not None:
         try:
             file = hub_file(table.hf)
         except ValueError as error:
-            raise NotLocated(str(error), "hf") from error
+            raise ConfigError(f"{key}.hf: {error}", f"{key}.hf") from error
         # In the service manager's folder, if it gives one, else in the user's.
         state = env.get("STATE_DIRECTORY")
         folder, option = (Path(state) / "models", " --system") if state else (models_folder(env), "")
         return Located(file.under(folder), f"carctl{option} models pull {shlex.quote(str(file))}")
     if table.path is None:
-        raise NotLocated('give the path of a GGUF file, or hf = "owner/repo/file.gguf"', "path")
-    return Located(expanded(table.path), None)
+        why = 'give the path of a GGUF file, or hf = "owner/repo/file.gguf"'
+        raise ConfigError(f"{key}.path: {why}", f"{key}.path")
+    return Located(expanded(table.path, f"{key}.path"), None)
 
 
 def given_table(model: str) -> ModelTable:
@@ -54,12 +47,12 @@ def given_table(model: str) -> ModelTable:
     return ModelTable(hf=model.removeprefix(PREFIX)) if model.startswith(PREFIX) else ModelTable(path=model)
 
 
-def expanded(path: str) -> Path:
-    """Return a path with `~` expanded; raises NotLocated."""
+def expanded(path: str, key: str) -> Path:
+    """Return the path that a key has, with `~` expanded; raises ConfigError."""
     try:
         return Path(path).expanduser()
     except (RuntimeError, ValueError) as error:
-        raise NotLocated(f"there is no such user as in {path!r}: give an absolute path", "path") from error
+        raise ConfigError(f"{key}: there is no such user as in {path!r}: give an absolute path", key) from error
 
 
 REPLICAS_HERE = 16
@@ -81,10 +74,7 @@ def cluster_of(table: ClusterTable | None) -> ClusterTable | None:
             read_named_port(table.address, "give the one that `ray start --head` prints, or auto for a head here")
     except ValueError as error:
         raise ConfigError(f"cluster.address: {error}", "cluster.address") from error
-    try:
-        return structs.replace(table, token=None if table.token is None else str(expanded(table.token)))
-    except NotLocated as error:
-        raise ConfigError(f"cluster.token: {error}", "cluster.token") from error
+    return structs.replace(table, token=None if table.token is None else str(expanded(table.token, "cluster.token")))
 
 
 def check_place(table: ModelTable, key: str, *, clustered: bool) -> None:

@@ -14,7 +14,6 @@ from car_base.host.private_folder import cache_folder, state_folder
 from car_base.ipc.engine_settings import EngineKeys, members_of
 from car_base.ipc.types import Sandbox
 from car_daemon.config.placing import (
-    NotLocated,
     check_place,
     cluster_of,
     expanded,
@@ -215,10 +214,7 @@ def _settings(
     sequences = limit if limit is not None else table.sequences
     policy: Policy = "config" if sequences is not None else file.capacity.policy
     devices, gpu_layers = _devices(table, key)
-    try:
-        path, pull = located(table, env)
-    except NotLocated as error:
-        raise ConfigError(f"{key}.{error.key}: {error}", f"{key}.{error.key}") from error
+    path, pull = located(table, env, key)
     settings = ModelSettings(
         **members_of(EngineKeys, table),
         path=path,
@@ -236,9 +232,9 @@ def _settings(
         devices=devices,
         auto=devices == (AUTO,),
         replicas=table.replicas,
-        adapters={each: _expanded(path, f"{key}.adapters.{each}") for each, path in table.adapters.items()},
-        projector=None if table.projector is None else _expanded(table.projector, f"{key}.projector"),
-        chat_template=None if table.chat_template is None else _expanded(table.chat_template, f"{key}.chat_template"),
+        adapters={each: expanded(path, f"{key}.adapters.{each}") for each, path in table.adapters.items()},
+        projector=None if table.projector is None else expanded(table.projector, f"{key}.projector"),
+        chat_template=None if table.chat_template is None else expanded(table.chat_template, f"{key}.chat_template"),
         keep_alive_s=table.keep_alive_s,
         pinned=table.pinned,
         aliases=tuple(dict.fromkeys(table.aliases)),
@@ -284,19 +280,12 @@ def _check_layers(devices: tuple[str, ...], gpu_layers: int, given: str, key: st
         raise ConfigError(f"{given} contradicts device: leave one of them out", key)
 
 
-def _expanded(path: str, key: str) -> Path:
-    try:
-        return expanded(path)
-    except NotLocated as error:
-        raise ConfigError(f"{key}: {error}", key) from error
-
-
 def _cells_folder(file: ConfigTables) -> Path | None:
     """Return the folder of stored cells; raises ConfigError if it would depend on the folder of the start."""
     if file.scheduler.cache_dir is None:
         return None
     key = "scheduler.cache_dir"
-    folder = _expanded(file.scheduler.cache_dir, key)
+    folder = expanded(file.scheduler.cache_dir, key)
     if not folder.is_absolute():
         raise ConfigError(f"{key}: {str(folder)!r} is relative: give an absolute path, or one that begins with ~", key)
     return folder

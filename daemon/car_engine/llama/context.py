@@ -170,10 +170,6 @@ class LlamaContext:
             sampler.accepted(token)
         return token
 
-    def likeliest(self, row: int) -> int:
-        """Return the most probable token after an output row of the last decode."""
-        return int(self.logits(row).argmax())
-
     def adapt(self, adapters: Sequence[tuple[Any, float]]) -> None:
         """Set the adapters (handles of this model) and scales of the next decodes, in place of all others."""
         count = len(adapters)
