@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -54,3 +54,10 @@ def slowest_files(reports: Iterable[pytest.TestReport], most: int = 10) -> list[
     for report in reports:
         seconds[report.nodeid.partition("::")[0]] += report.duration
     return sorted(seconds.items(), key=lambda entry: -entry[1])[:most]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose path is short enough for a socket on every platform."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name:
+        yield Path(name)

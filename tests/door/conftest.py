@@ -17,13 +17,6 @@ NODE_PACKAGES = ["openai@6", "@anthropic-ai/sdk@1", "ollama@0", "ai@5", "@ai-sdk
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a socket on every platform."""
-    with tempfile.TemporaryDirectory(prefix="card-") as name:
-        yield Path(name)
-
-
-@pytest.fixture
 def fake(folder: Path) -> Iterator[FakeDaemon]:
     """A daemon that answers by its knobs."""
     daemon = FakeDaemon(folder / "card.sock").start()

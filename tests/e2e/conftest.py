@@ -10,13 +10,6 @@ from tests.e2e.support import Daemon, RawClient, running
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder whose path is short enough for a socket on every platform."""
-    with tempfile.TemporaryDirectory(prefix="card-") as name:
-        yield Path(name)
-
-
-@pytest.fixture
 def start(folder: Path) -> Iterator[Callable[..., Daemon]]:
     """Starts daemons in the folder; one that a test leaves running is killed."""
     daemons = []

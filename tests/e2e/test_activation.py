@@ -11,19 +11,17 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.activation import Holder, activated, holder
-from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, RawClient, greedy, running
+from tests.e2e.support import BIN, KNOWN, NOBODY, PATIENCE_S, Daemon, RawClient, another_user, greedy, running
 
 pytestmark = pytest.mark.slow
 
 SMALL = ("--capacity", "4")
-NOBODY = 65534
 RESTARTS = 4
 
 
@@ -153,22 +151,12 @@ def test_members_of_the_sockets_group_are_served_and_others_are_not(held: Holder
     # Wider than the unit makes it: the kernel itself would keep the others out.
     held.path.chmod(0o666)
     held.start(*SMALL)
-    with as_user(member.pw_uid), held.connect() as client:
+    with another_user(member.pw_uid), held.connect() as client:
         assert client.result("models/list")
-    with as_user(NOBODY), held.connect() as client:
+    with another_user(NOBODY), held.connect() as client:
         client.send_bytes_if_open(b'{"jsonrpc":"2.0","id":1,"method":"models/list"}\n')
         with pytest.raises((EOFError, ConnectionResetError)):
             client.receive()
-
-
-@contextmanager
-def as_user(uid: int) -> Iterator[None]:
-    """Be another user for the length of a block, as far as the kernel tells peers."""
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 # Readiness.

@@ -7,29 +7,28 @@ import signal
 import socket
 import stat
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import BIN, KNOWN, PATIENCE_S, Daemon, RawClient, configured, greedy, running
+from tests.e2e.support import (
+    BIN,
+    KNOWN,
+    NOBODY,
+    PATIENCE_S,
+    Daemon,
+    RawClient,
+    another_user,
+    configured,
+    greedy,
+    running,
+)
 
 pytestmark = pytest.mark.slow
 
 Start = Callable[..., Daemon]
-NOBODY = 65534
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
-
-
-@contextmanager
-def another_user(uid: int = NOBODY) -> Iterator[None]:
-    """Be another user for the length of a block, as far as the kernel tells peers."""
-    os.seteuid(uid)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 def is_served(daemon: Daemon) -> bool:

@@ -71,14 +71,6 @@ def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
         yield daemon
 
 
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[RawClient]:
-    """A connection."""
-    with daemon.connect() as client:
-        yield client
-    daemon.wait_until_idle()
-
-
 @pytest.fixture(scope="module")
 def hermes() -> Iterator[RawClient]:
     """A client of the model that writes JSON."""
