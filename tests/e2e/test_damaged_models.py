@@ -14,7 +14,8 @@ pytestmark = pytest.mark.slow
 
 GUIDE = guide.PATH.read_bytes()
 GUIDE_HEADER = 30_857
-SEEDS = 20
+# One for each outcome of the first 20: cut short, a wrong count, a wrong shape, and two that llama.cpp itself reads.
+SEEDS = (0, 4, 14, 15, 18)
 REASONS = {reason.value for reason in Flaw} | {
     "the file is not a model that llama.cpp can load",
     "the model cannot generate text",
@@ -48,7 +49,7 @@ def fate(start: Callable[..., Daemon], folder: Path, seed: int) -> str:
     return next((reason for reason in REASONS if f": {reason}" in said), said)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_damaged_model_is_served_or_refused_with_a_fixed_reason(
     start: Callable[..., Daemon], folder: Path, seed: int
 ) -> None:
