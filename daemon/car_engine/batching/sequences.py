@@ -177,7 +177,7 @@ class PromptImages:
         self.set([], [])
 
     def put_into(self, prompt: abc.Sequence[int]) -> list[int]:
-        """Return a prompt with the tokens around its images, each of which was a placeholder."""
+        """Return a prompt with the tokens around its images in place of their placeholders."""
         placed = list(prompt)
         for start, tokens in self._tokens:
             placed[start : start + len(tokens)] = tokens
