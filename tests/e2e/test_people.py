@@ -1,20 +1,40 @@
 """People behind a delegate of a real daemon: what is by user is by person."""
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.support import CANARY, Daemon, Json, RawClient, configured, endless
+from tests.e2e.support import CANARY, Daemon, Json, RawClient, configured, endless, running
 
 SYSTEM = "The rules of the house are these: knock, wait, speak softly, and never feed the cat twice. " * 3
 PEOPLE = "[people.anna]\n[people.bob]\n"
 
 
+@pytest.fixture(scope="module")
+def house() -> Iterator[Daemon]:
+    """A daemon with two people."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name:
+        folder = Path(name)
+        with running(folder, "--capacity", "2", *configured(folder, PEOPLE)) as daemon:
+            yield daemon.ready()
+
+
 @pytest.fixture
-def shared(start: Callable[..., Daemon], folder: Path) -> Daemon:
-    return start("--capacity", "2", *configured(folder, PEOPLE))
+def shared(house: Daemon) -> Daemon:
+    """The daemon, with both people and without work."""
+    now_has(house, PEOPLE)
+    house.wait_until_idle()
+    return house
+
+
+def now_has(daemon: Daemon, people: str) -> None:
+    """Change the people of a daemon."""
+    configured(daemon.path.parent, people)
+    with daemon.connect() as client:
+        client.result("daemon/reload")
 
 
 def cached(client: RawClient, **options: Any) -> int:
@@ -83,20 +103,18 @@ def test_no_person_is_an_administrator(shared: Daemon, method: str) -> None:
         assert "/" not in client.result("models/list", {"person": "anna"})["models"][0]["path"]
 
 
-def test_a_person_that_is_removed_is_refused_after_a_reload(shared: Daemon, folder: Path) -> None:
+def test_a_person_that_is_removed_is_refused_after_a_reload(shared: Daemon) -> None:
     with shared.connect() as client:
-        assert cached(client, person="bob") == 0
-        configured(folder, "[people.anna]\n")
-        client.result("daemon/reload")
+        assert cached(client, person="bob", cache_salt="gone") == 0
+        now_has(shared, "[people.anna]\n")
         error = refusal(client, "infer", {"prompt": CANARY, "person": "bob"})
         assert (error["code"], "no such person" in error["data"]["why"]) == (1009, True)
-        assert cached(client, person="anna") == 0
+        assert cached(client, person="anna", cache_salt="gone") == 0
 
 
-def test_a_person_beyond_its_requests_at_once_is_refused_until_one_ends(shared: Daemon, folder: Path) -> None:
+def test_a_person_beyond_its_requests_at_once_is_refused_until_one_ends(shared: Daemon) -> None:
     with shared.connect() as client, shared.connect() as other:
-        configured(folder, "[people.anna]\nin_flight = 1\n[people.bob]\n")
-        client.result("daemon/reload")
+        now_has(shared, "[people.anna]\nin_flight = 1\n[people.bob]\n")
         running = client.send("infer_stream", endless(person="anna"))
         assert client.receive()["method"] == "infer_stream/chunk"
         error = refusal(other, "infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna"})
@@ -116,10 +134,9 @@ def test_a_person_beyond_its_requests_at_once_is_refused_until_one_ends(shared: 
         assert other.result("infer", {"prompt": CANARY, "max_tokens": 1, "person": "anna"})
 
 
-def test_a_newer_request_takes_the_place_of_the_older_one_that_it_ends(shared: Daemon, folder: Path) -> None:
+def test_a_newer_request_takes_the_place_of_the_older_one_that_it_ends(shared: Daemon) -> None:
     with shared.connect() as client, shared.connect() as other:
-        configured(folder, "[people.anna]\nin_flight = 1\n[people.bob]\n")
-        client.result("daemon/reload")
+        now_has(shared, "[people.anna]\nin_flight = 1\n[people.bob]\n")
         older = client.send("infer_stream", endless(person="anna", supersede="typing"))
         client.first_chunk(older)
         newer = {"prompt": CANARY, "max_tokens": 1, "person": "anna"}
