@@ -2,6 +2,8 @@
 
 import os
 import re
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,14 +18,30 @@ pytestmark = pytest.mark.slow
 SHORTAGE = re.compile(r"not enough memory is free: .* \d+ MiB, \d+ MiB are free; unload or .* budget_bytes")
 
 
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Daemon]:
+    """A daemon of two models, for tests that change neither their files nor their configuration."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name, serving(Path(name), "ab") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def two(pair: Daemon) -> Daemon:
+    """That daemon, whose second model is not loaded."""
+    with pair.connect() as client:
+        client.result("models/unload", {"model": "b"})
+    return pair
+
+
 def loads_of(daemon: Daemon, model: str) -> int:
     """Return how often a model was loaded."""
     lines = daemon.log.read_text().splitlines()
     return sum("capacity.declared" in line and f"model={model}" in line for line in lines)
 
 
-def test_a_model_is_loaded_on_its_first_use_once_for_all_requests(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client:
+def test_a_model_is_loaded_on_its_first_use_once_for_all_requests(two: Daemon) -> None:
+    before = loads_of(two, "b")
+    with two.connect() as client:
         assert states(client) == {"a": "ready", "b": "unloaded"}
         requests = [client.send("infer", short("b")) for _ in range(8)]
         tokens = client.send("tokenize", {"text": "Hi", "model": "b"})
@@ -34,11 +52,11 @@ def test_a_model_is_loaded_on_its_first_use_once_for_all_requests(folder: Path) 
         assert client.response(tokens)["result"]["tokens"]
         assert client.response(vectors)["result"]["embeddings"]
         assert states(client) == {"a": "ready", "b": "ready"}
-    assert loads_of(daemon, "b") == 1
+    assert loads_of(two, "b") == before + 1
 
 
-def test_asking_for_the_capacity_of_a_model_loads_nothing(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client:
+def test_asking_for_the_capacity_of_a_model_loads_nothing(two: Daemon) -> None:
+    with two.connect() as client:
         capacity = client.result("inference/capacity", {"model": "b"})
         assert (capacity["state"], capacity["capacity"], capacity["declared"]) == ("unloaded", 1, None)
         client.result("infer", short("a"))
@@ -160,14 +178,14 @@ def test_a_model_idle_for_its_keep_alive_is_unloaded_and_the_default_one_stays(f
         assert client.result("infer", short("b"))["text"]
 
 
-def test_a_requested_load_reports_progress_and_then_the_entry(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client:
+def test_a_requested_load_reports_progress_and_then_the_entry(two: Daemon) -> None:
+    with two.connect() as client:
         request = client.send("models/load", {"model": "b", "progress": True})
         told = []
         while "id" not in (message := client.receive()):
             assert message["method"] == "models/progress"
             told.append(message["params"])
-        size = (folder / "b.gguf").stat().st_size
+        size = (two.path.parent / "b.gguf").stat().st_size
         assert {(each["id"], each["model"], each["total"]) for each in told} == {(request, "b", size)}
         done = [each["done"] for each in told]
         assert done == sorted(done)
@@ -177,8 +195,9 @@ def test_a_requested_load_reports_progress_and_then_the_entry(folder: Path) -> N
         assert client.result("models/load", {"model": "b"})["state"] == "ready"
 
 
-def test_a_busy_model_finishes_before_it_is_unloaded_and_newcomers_have_it_loaded_again(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client, daemon.connect() as other:
+def test_a_busy_model_finishes_before_it_is_unloaded_and_newcomers_have_it_loaded_again(two: Daemon) -> None:
+    before = loads_of(two, "b")
+    with two.connect() as client, two.connect() as other:
         other.result("infer", short("b"))
         streams = [client.send("infer_stream", long("b")) for _ in range(3)]
         client.first_chunk(streams[0])
@@ -191,11 +210,11 @@ def test_a_busy_model_finishes_before_it_is_unloaded_and_newcomers_have_it_loade
             assert client.response(stream)["result"]["usage"]["completion_tokens"] == LONGEST
         assert other.response(newcomer)["result"]
         assert loaded(other) == "ab"
-    assert loads_of(daemon, "b") == 2
+    assert loads_of(two, "b") == before + 2
 
 
-def test_a_subscriber_never_gets_the_same_change_twice(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client, daemon.connect() as subscriber:
+def test_a_subscriber_never_gets_the_same_change_twice(two: Daemon) -> None:
+    with two.connect() as client, two.connect() as subscriber:
         client.result("infer", short("b"))
         heard = [subscriber.result("inference/capacity", {"model": "b", "subscribe": True})]
         stream = client.send("infer_stream", long("b"))
@@ -212,15 +231,15 @@ def test_a_subscriber_never_gets_the_same_change_twice(folder: Path) -> None:
     assert generations == sorted(set(generations))
 
 
-def test_the_default_model_is_unloaded_by_order_alone_and_loaded_again_on_its_next_use(folder: Path) -> None:
-    with serving(folder, "a") as daemon, daemon.connect() as client:
+def test_the_default_model_is_unloaded_by_order_alone_and_loaded_again_on_its_next_use(two: Daemon) -> None:
+    with two.connect() as client:
         assert client.result("models/unload", {"model": "a"})["state"] == "unloaded"
-        assert engines(daemon) == []
+        assert engines(two) == []
         assert client.result("infer", short("a"))["text"]
 
 
-def test_a_cancelled_load_request_is_answered_and_the_others_get_their_load(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client, daemon.connect() as other:
+def test_a_cancelled_load_request_is_answered_and_the_others_get_their_load(two: Daemon) -> None:
+    with two.connect() as client, two.connect() as other:
         mine = client.send("models/load", {"model": "b"})
         theirs = other.send("models/load", {"model": "b"})
         client.notify("$/cancelRequest", {"id": mine})
@@ -228,8 +247,8 @@ def test_a_cancelled_load_request_is_answered_and_the_others_get_their_load(fold
         assert other.response(theirs)["result"]["state"] == "ready"
 
 
-def test_a_deadline_that_passes_while_the_model_loads_is_kept(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client:
+def test_a_deadline_that_passes_while_the_model_loads_is_kept(two: Daemon) -> None:
+    with two.connect() as client:
         assert client.reason("infer", short("b", timeout_ms=1)) == "deadline_exceeded"
         assert client.reason("infer", short("b", wait=False)) == "overloaded"
         assert client.result("infer", short("b"))["text"]
@@ -296,9 +315,9 @@ def test_a_large_model_reports_progress_at_least_five_times_and_its_request_can_
         assert client.response(request)["result"]["state"] == "ready"
 
 
-def test_eight_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder: Path) -> None:
-    with serving(folder, "ab") as daemon, daemon.connect() as client:
-        process = psutil.Process(daemon.process.pid)
+def test_eight_loads_leave_no_descriptor_no_process_and_no_memory_behind(two: Daemon) -> None:
+    with two.connect() as client:
+        process = psutil.Process(two.process.pid)
         for round_number in range(9):
             assert client.result("models/load", {"model": "b"})["state"] == "ready"
             client.result("infer", short("b"))
@@ -308,7 +327,7 @@ def test_eight_loads_leave_no_descriptor_no_process_and_no_memory_behind(folder:
         # The daemon opens files of /proc, each for a moment.
         while process.num_fds() > descriptors:
             client.result("daemon/status")
-        assert len(engines(daemon)) == 1
+        assert len(engines(two)) == 1
         grown = process.memory_info().rss - memory
         assert grown < 4 << 20, grown
 
@@ -318,12 +337,11 @@ def test_the_built_in_model_is_loaded_beside_another_default_one(folder: Path) -
         assert client.result("infer", greedy(KNOWN[0], model="guide"))["text"] == KNOWN[0].answer
 
 
-def test_carctl_loads_a_model_and_draws_a_bar_on_a_terminal(folder: Path) -> None:
-    with serving(folder, "ab") as daemon:
-        done = carctl("--socket", daemon.path, "models", "load", "b")
-        assert (done.stdout, done.stderr) == (b"b: ready\n", b"")
-        carctl("--socket", daemon.path, "models", "unload", "b")
-        with carctl_on_terminal("--socket", daemon.path, "models", "load", "b", env={"TERM": "xterm"}) as terminal:
-            shown = terminal.end().decode()
-        assert "━" in shown
-        assert shown.endswith("b: ready\n")
+def test_carctl_loads_a_model_and_draws_a_bar_on_a_terminal(two: Daemon) -> None:
+    done = carctl("--socket", two.path, "models", "load", "b")
+    assert (done.stdout, done.stderr) == (b"b: ready\n", b"")
+    carctl("--socket", two.path, "models", "unload", "b")
+    with carctl_on_terminal("--socket", two.path, "models", "load", "b", env={"TERM": "xterm"}) as terminal:
+        shown = terminal.end().decode()
+    assert "━" in shown
+    assert shown.endswith("b: ready\n")
