@@ -139,38 +139,24 @@ def test_the_folder_and_its_files_are_private_and_the_log_has_no_text(
     assert "lamp" not in daemon.log.read_text()
 
 
-@pytest.mark.parametrize("other", [{"cache_salt": "another"}, {"cache_prompt": False}])
-def test_a_stored_prefix_serves_its_salt_alone(restart: Callable[..., Daemon], other: Json) -> None:
+def test_a_stored_prefix_serves_its_salt_alone(restart: Callable[..., Daemon]) -> None:
     with restart().connect() as client:
         client.result("infer", greedy())
     with restart().connect() as client:
-        assert cached(client.result("infer", greedy(**other))) == 0
+        others = [client.result("infer", greedy(**other)) for other in ({"cache_salt": "x"}, {"cache_prompt": False})]
+        assert [cached(other) for other in others] == [0, 0]
+        assert cached(client.result("infer", greedy())) > 500
 
 
-def damaged(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[-100] ^= 1
-    file.write_bytes(data)
-
-
-def truncated(file: Path) -> None:
-    os.truncate(file, file.stat().st_size // 2)
-
-
-def of_another(file: Path) -> None:
-    file.write_bytes(b"GGUF" * 1000)
-
-
-@pytest.mark.parametrize("spoil", [damaged, truncated, of_another])
-def test_a_spoiled_file_is_a_miss_and_goes(
-    restart: Callable[..., Daemon], cells: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_a_spoiled_file_is_a_miss_and_goes(restart: Callable[..., Daemon], cells: Path) -> None:
     daemon = restart()
     with daemon.connect() as client:
         first = client.result("infer", greedy())
     daemon.stop()
     (file,) = files(cells)
-    spoil(file)
+    data = bytearray(file.read_bytes())
+    data[-100] ^= 1
+    file.write_bytes(data)
     spoilt = file.stat().st_ino
     with restart().connect() as client:
         again = client.result("infer", greedy())
