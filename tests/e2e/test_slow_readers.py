@@ -6,6 +6,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -20,7 +21,7 @@ from car_daemon.config.settings import Flags, load_config
 from car_daemon.lifecycle.assembly import Sockets
 from car_daemon.lifecycle.daemon import Daemon as DaemonHere
 from car_daemon.sockets.own_socket import OwnSocket
-from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, endless
+from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, endless, running
 
 pytestmark = pytest.mark.slow
 
@@ -57,9 +58,22 @@ def rest_of(client: RawClient, request_id: int) -> tuple[list[Json], Json]:
     return chunks, message
 
 
-def test_a_stream_that_is_not_read_is_parked_and_continues_unharmed_when_it_is_read(start: Start) -> None:
-    daemon = start("--capacity", "1").ready()
-    with daemon.connect() as slow, daemon.connect() as other:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Daemon]:
+    """A daemon of one sequence."""
+    with tempfile.TemporaryDirectory(prefix="card-") as name, running(Path(name), "--capacity", "1") as daemon:
+        yield daemon.ready()
+
+
+@pytest.fixture
+def single(shared: Daemon) -> Daemon:
+    """The daemon of one sequence, without work."""
+    shared.wait_until_idle()
+    return shared
+
+
+def test_a_stream_that_is_not_read_is_parked_and_continues_unharmed_when_it_is_read(single: Daemon) -> None:
+    with single.connect() as slow, single.connect() as other:
         expected, _ = slow.stream(wide())
         stream = slow.send("infer_stream", wide())
         until(other, parked=1, in_use=0)
@@ -70,11 +84,10 @@ def test_a_stream_that_is_not_read_is_parked_and_continues_unharmed_when_it_is_r
     assert "".join(chunk["text"] for chunk in chunks) == "".join(chunk["text"] for chunk in expected)
 
 
-def test_parking_for_a_slow_reader_happens_as_often_as_it_must(start: Start) -> None:
+def test_parking_for_a_slow_reader_happens_as_often_as_it_must(single: Daemon) -> None:
     # Enough for a fourth time, also where more than usual was read in each round.
     tokens = 2 * TOKENS
-    daemon = start("--capacity", "1").ready()
-    with daemon.connect() as slow, daemon.connect() as other:
+    with single.connect() as slow, single.connect() as other:
         stream = slow.send("infer_stream", wide(max_tokens=tokens))
         chunks = []
         for _ in range(3):
@@ -87,9 +100,8 @@ def test_parking_for_a_slow_reader_happens_as_often_as_it_must(start: Start) -> 
     assert "result" in response
 
 
-def test_a_stopped_client_has_its_stream_when_it_goes_on(start: Start) -> None:
-    daemon = start("--capacity", "2").ready()
-    with daemon.connect() as other, client_process(daemon.path) as process:
+def test_a_stopped_client_has_its_stream_when_it_goes_on(single: Daemon) -> None:
+    with single.connect() as other, client_process(single.path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         process.send_signal(signal.SIGSTOP)
@@ -98,9 +110,8 @@ def test_a_stopped_client_has_its_stream_when_it_goes_on(start: Start) -> None:
         assert process.stdout.readline() == b"%d tokens\n" % TOKENS
 
 
-def test_a_stopped_client_that_is_killed_leaves_nothing_behind(start: Start) -> None:
-    daemon = start("--capacity", "1").ready()
-    with daemon.connect() as other, client_process(daemon.path) as process:
+def test_a_stopped_client_that_is_killed_leaves_nothing_behind(single: Daemon) -> None:
+    with single.connect() as other, client_process(single.path) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGSTOP)
@@ -139,9 +150,8 @@ def client_process(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-def test_a_stream_that_is_not_read_for_ten_seconds_ends_with_an_error_and_frees_its_sequence(start: Start) -> None:
-    daemon = start("--capacity", "1").ready()
-    with daemon.connect() as slow, daemon.connect() as other:
+def test_a_stream_that_is_not_read_for_ten_seconds_ends_with_an_error_and_frees_its_sequence(single: Daemon) -> None:
+    with single.connect() as slow, single.connect() as other:
         sent = time.monotonic()
         stream = slow.send("infer_stream", wide())
         until(other, parked=1)
