@@ -237,6 +237,18 @@ async def test_a_choice_that_names_such_a_tool_or_leaves_no_other_is_refused_by_
     assert not [call for call in fake.calls if call.method == "infer"]
 
 
+async def test_a_choice_that_names_a_tool_of_ones_own_means_that_one_also_beside_a_vendors_of_the_name(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    own = OWN[MESSAGES]
+    body = {
+        "tools": [own, {"type": "web_search_20250305", "name": own["name"]}],
+        "tool_choice": {"type": "tool", "name": own["name"]},
+    }
+    assert (await offline.post(MESSAGES, BODIES[MESSAGES] | body)).status == 200
+    assert fake.params("infer")["tool_choice"] == {"name": own["name"]}
+
+
 async def test_of_the_allowed_tools_those_of_a_vendors_server_are_left_out(
     offline: OfflineDoor, fake: FakeDaemon
 ) -> None:

@@ -1,6 +1,6 @@
 """`POST /v1/messages` and `/v1/messages/count_tokens`: requests."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Annotated, Any
 
 import msgspec
@@ -152,7 +152,8 @@ def read(request: MessagesRequest, caller: Caller) -> Job:
         stop=request.stop_sequences or None,
         reasoning_tokens=request.thinking.budget_tokens if request.thinking else None,
     )
-    params |= _choice(request.tool_choice, offered="tools" in params, left_out=dict(_vendor_tools(request.tools)))
+    offered = {tool["function"]["name"] for tool in params.get("tools", [])}
+    params |= _choice(request.tool_choice, offered, left_out=dict(_vendor_tools(request.tools)))
     if "tools" in params and request.tool_choice and request.tool_choice.disable_parallel_tool_use:
         params["parallel_tool_calls"] = False
     params |= caller_params(caller, user=None, session=session, stream=stream)
@@ -255,7 +256,7 @@ def _tool(tool: Offered, place: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _choice(choice: Choice | None, left_out: Mapping[str | None, str], *, offered: bool) -> dict[str, Any]:
+def _choice(choice: Choice | None, offered: Set[str], left_out: Mapping[str | None, str]) -> dict[str, Any]:
     """Return whether the tools that are offered are called; raises Problem for a choice of one that is left out."""
     if choice is None:
         return {}
@@ -263,7 +264,8 @@ def _choice(choice: Choice | None, left_out: Mapping[str | None, str], *, offere
         refuse_call(_CHOICES.get(choice.type, choice.type), each_once(left_out.values()))
         return {}
     if choice.type == "tool" and choice.name is not None:
-        refuse_vendor_tool(left_out.get(choice.name))
+        if choice.name not in offered:
+            refuse_vendor_tool(left_out.get(choice.name))
         return {"tool_choice": {"name": choice.name}}
     if choice.type not in _CHOICES:
         raise bad("tool_choice", "give {type: auto}, {type: any}, {type: none} or {type: tool, name}")
