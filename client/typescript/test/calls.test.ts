@@ -42,7 +42,7 @@ test("the chunks of a stream together are its answer, which is that of infer", a
 });
 
 test("a break cancels the request and frees its sequence", async () => {
-  for await (const chunk of client.inferStream({ prompt: "one two", max_tokens: 60, ignore_eos: true })) {
+  for await (const chunk of client.inferStream({ prompt: "one two", max_tokens: 4000, ignore_eos: true })) {
     assert.equal(chunk.seq, 0);
     break;
   }
@@ -52,7 +52,7 @@ test("a break cancels the request and frees its sequence", async () => {
 test("a signal rejects the call with its reason at once, and frees the sequence", async () => {
   const aborter = new AbortController();
   const stream = client.inferStream(
-    { prompt: "one two", max_tokens: 60, ignore_eos: true },
+    { prompt: "one two", max_tokens: 4000, ignore_eos: true },
     { signal: aborter.signal },
   );
   await stream.next();
@@ -65,7 +65,7 @@ test("a signal rejects the call with its reason at once, and frees the sequence"
 });
 
 test("a cancelled stream still gives what came, then RequestCancelled", async () => {
-  const stream = client.inferStream({ prompt: "one two", max_tokens: 60, ignore_eos: true });
+  const stream = client.inferStream({ prompt: "one two", max_tokens: 4000, ignore_eos: true });
   await stream.next();
   stream.cancel();
   await assert.rejects(async () => {
