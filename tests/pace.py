@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 # How long a test waits for an event that has to come: no promise, a guard against hangs on the busiest machine.
@@ -66,3 +66,11 @@ def _reference() -> float:
     for number in range(_ROUNDS):
         total += number % 7
     return time.thread_time() - began
+
+
+def until(reached: Callable[[], object]) -> None:
+    """Return once it is so, of files or of another process: they announce nothing."""
+    deadline = time.monotonic() + HANG_S
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

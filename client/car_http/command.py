@@ -50,8 +50,6 @@ _MOST_IDLE_S = 2**31 - 1
 # How long accepted requests go on after a signal; systemd's unit of the door waits twice as long. An adopted port keeps
 # what its clients were promised by another server: an answer goes on for ten minutes, which is most clients' timeout.
 _GRACE_S, _GRACE_OF_ADOPTED_S = 5, 600
-# glibc's own first threshold: bodies grow by more, so they are mapped each for itself.
-_RETURNED_BYTES = 128 * 1024
 _NO_KEY_WARNING = "every program and user of this machine can send requests as you: no key is needed on {}"
 
 
@@ -78,7 +76,7 @@ def run(arguments: Sequence[str], people: Callable[[], Sequence[str]] = humans) 
         return _complain(EX_CONFIG, str(error))
     except BadSocketPath as error:
         return _complain(EX_USAGE, str(error))
-    return_blocks(_RETURNED_BYTES)
+    return_blocks()  # bodies grow beyond it
     descriptors = _raise_descriptor_limit()
     strangers = Strangers(descriptors // _PART_OF_STRANGERS)
     visitors = Visitors(strangers, descriptors // _PART_OF_ADDRESS, descriptors // _PART_OF_NETWORK)

@@ -151,7 +151,7 @@ def check_content_type(head: RequestHead, rules: Rules) -> None:
     """
     coding = head.headers.get("content-encoding", "").strip().lower()
     if coding not in ("", "identity"):
-        message = f"{coding[:32]!r} is not read: send the body without compression and the header `Content-Encoding`"
+        message = f"{coding[:32]!r} is not read: send the body uncompressed, without the header `Content-Encoding`"
         raise Problem(415, "unsupported_media_type", message, param="content-encoding")
     if rules.adopted and not head.headers.keys() & {"origin", "sec-fetch-site"}:
         return

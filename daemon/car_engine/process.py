@@ -67,8 +67,6 @@ _STOPPED_S = 2.0
 # The daemon kills an engine a second after it closed the link.
 _STORE_S = 0.8
 _READ_BYTES = 1 << 18
-# Saved cells are of every size; between blocks of the heap the room of freed cells would stay with the process.
-_RETURNED_BYTES = 128 * 1024
 _PROGRESS_STEP = 0.05
 # Added to the process's score, so that the kernel ends an engine before the daemon or programs of users.
 _OOM_SCORE = 500
@@ -239,7 +237,8 @@ class EngineProcess:
         from car_engine.llama.model import ModelError
         from car_engine.loaded import LoadedModel
 
-        return_blocks(_RETURNED_BYTES)
+        # Saved cells are of every size; between blocks of the heap the room of freed cells would stay with the process.
+        return_blocks()
         try:
             engine = EngineAssembly(
                 load,

@@ -4,8 +4,7 @@ import asyncio
 import gc
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from car_protocol.limits import MAX_MEMBERS
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import Answer, DoorProcess, OfflineDoor, door_before
 from tests.e2e.support import conversation
-from tests.pace import HANG_S
+from tests.pace import HANG_S, until
 
 CHAT = "/v1/chat/completions"
 MANY = b"[" + b",".join([b"[]"] * MAX_MEMBERS) + b"]"
@@ -362,11 +361,3 @@ def test_the_memory_of_long_bodies_goes_back_to_the_system(fake: FakeDaemon, fol
                     stack.enter_context(unfinished(door, chunked=chunked))
                 until(lambda: process.memory_info().rss > idle + 120 * MIB)
         until(lambda: process.memory_info().rss < idle + 40 * MIB)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Return once a condition of another process holds."""
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)  # another process's memory is no event

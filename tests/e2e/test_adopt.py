@@ -23,7 +23,7 @@ from car_client.door.humans import humans
 from tests.client.carctl.adopt.stand_in import LINES
 from tests.client.carctl.adopt.store import OllamaStore, digest_of
 from tests.e2e.support import BIN, environment_of
-from tests.pace import HANG_S
+from tests.pace import HANG_S, until
 from tests.ports import free_port
 
 pytestmark = [
@@ -106,14 +106,6 @@ def user_with_models(*more: str) -> Iterator[User]:
             yield user
         finally:
             user.end()
-
-
-def until(condition: Any) -> None:
-    """Wait for another process."""
-    deadline = time.monotonic() + HANG_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def said_by(port: int) -> str | None:

@@ -15,6 +15,7 @@ from tests.e2e.support import PATIENCE_S, Daemon, Json, RawClient, configured
 from tests.e2e.test_real_models import same
 from tests.e2e.users import ALICE, BOB, connect_as, shared_daemon
 from tests.engine.llama.kinds import KINDS
+from tests.pace import until
 from tools.real_model import GEMMA3, SMOLLM2, RealModel
 
 WORDS = " ".join(f"Note {number}: the lamp was lit on day {number}." for number in range(60))
@@ -59,14 +60,6 @@ def engine(client: RawClient) -> Json:
 
 def cached(answer: Json) -> int:
     return int(answer["usage"]["cached_tokens"])
-
-
-def until(reached: Callable[[], bool]) -> None:
-    """Return once it is so: files announce nothing."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_prefix_survives_a_restart_and_the_answer_is_that_of_an_uncached_run(

@@ -54,7 +54,7 @@ def packed_reading(reading: Reading) -> bytes:
     return _encode(reading)
 
 
-def reading_of(packed: bytes) -> Reading:
+def unpacked_reading(packed: bytes) -> Reading:
     """Return how to read an answer: as text, if nothing was packed. Raises msgspec.MsgspecError."""
     return _decode_reading(packed) if packed else Reading()
 

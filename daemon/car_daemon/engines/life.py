@@ -233,8 +233,8 @@ class EngineLife:
             self._loss_due = False
 
     def _waited_s(self, now: float) -> float:
-        """Return how long a thread of the silent process has waited for a core, which others may wait for in turn."""
-        if self._engine is None or self._health.silent_s(now) < 2 * self._limits.look_every_s:  # no heartbeat is due
+        """Return the longest wait for a core of a thread of the silent process: other threads may wait for that one."""
+        if self._engine is None or self._health.silent_s(now) < 2 * self._limits.look_every_s:  # a heartbeat a second
             self._waits = None
             return 0.0
         waits = self._engine.waits()

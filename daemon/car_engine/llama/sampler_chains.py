@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from llama_cpp import llama_cpp as binding
 
-from car_base.ipc.codec import reading_of
+from car_base.ipc.codec import unpacked_reading
 from car_base.ipc.frames import Run
 from car_engine.grammar.constraint import BuildCache, Constraints
 from car_engine.llama.sampler import MOST, Candidates, Sampler, Shortlist
@@ -47,7 +47,7 @@ class SamplerChains:
         options, constraint = run.options, run.prepared.constraint
         bound = None
         if constraint:
-            reading = reading_of(run.prepared.reading)
+            reading = unpacked_reading(run.prepared.reading)
             thinking = None if reading.inside else reading.thinking
             # With this token the answer may open a thought by itself.
             think_token = self._vocabulary.token_of(thinking.open) if thinking is not None else None

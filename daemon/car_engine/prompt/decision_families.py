@@ -68,7 +68,7 @@ def labels_of(family: DecisionFamily, pieces: Sequence[bytes]) -> dict[str, list
 
     `pieces` are the bytes of every token. A label counts with all of its tokens: with and without a space before it, if
     the family has both, so that no model has to be tried first, and the numbers are the same in each of its engines. A
-    model writes all labels in one form, so labels with both come first, and a label without the usual form is none.
+    model writes all labels in one form, so labels with both come first, and a label without the usual form is left out.
     """
     texts = {form: label for label in family.labels for form in _forms(label, family)}
     found: defaultdict[str, list[int]] = defaultdict(list)
@@ -77,7 +77,8 @@ def labels_of(family: DecisionFamily, pieces: Sequence[bytes]) -> dict[str, list
             found[label].append(token)
     present = texts.keys() & set(pieces)
     missing = {label: [form not in present for form in _forms(label, family)] for label in family.labels}
-    usual = min(range(2 if family.spaced else 1), key=lambda form: sum(each[form] for each in missing.values()))
+    lacking = [sum(column) for column in zip(*missing.values(), strict=True)]  # labels, by form
+    usual = lacking.index(min(lacking))
     usable = sorted(
         (label for label in family.labels if not missing[label][usual]), key=lambda label: any(missing[label])
     )

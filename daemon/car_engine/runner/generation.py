@@ -7,7 +7,7 @@ from itertools import count
 from secrets import token_hex
 from typing import NamedTuple
 
-from car_base.ipc.codec import reading_of
+from car_base.ipc.codec import unpacked_reading
 from car_base.ipc.frames import End, Extra, Fault, Reading, Run
 from car_engine.batching.reuse.read_prompts import SHOWN_TOKENS, Parting
 from car_engine.output.families import FAMILIES
@@ -104,7 +104,7 @@ class Generation:
     def __init__(
         self, run: Run, sampler: TokenSampler, tokens: AnswerTokens, prompt_tokens: int, now: float, room: int
     ) -> None:
-        reading, options = reading_of(run.prepared.reading), run.options
+        reading, options = unpacked_reading(run.prepared.reading), run.options
         self.key = run.key
         self.sampler = sampler
         # An engine with a longer context may have prepared it.

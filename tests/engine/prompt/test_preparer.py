@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import asdict, replace
 
-from car_base.ipc.codec import packed_tokens, reading_of
+from car_base.ipc.codec import packed_tokens, unpacked_reading
 from car_base.ipc.frames import (
     Chat,
     Detokenize,
@@ -536,9 +536,9 @@ THINKING = Format(Tags("<think>", "</think>"), "hermes")
 TOOLS = [Tool("function", Function("f")), Tool("function", Function("g"))]
 
 
-def reading_in(answer: FromEngine | Steps) -> Reading:
+def reading_of(answer: FromEngine | Steps) -> Reading:
     assert isinstance(answer, Prepared)
-    return reading_of(answer.reading)
+    return unpacked_reading(answer.reading)
 
 
 def constraint_of(answer: FromEngine | Steps) -> str:
@@ -548,9 +548,9 @@ def constraint_of(answer: FromEngine | Steps) -> str:
 
 def test_a_thinking_model_s_answer_is_split_unless_all_is_to_be_kept() -> None:
     thinking = preparer(template=FakeTemplate(form=THINKING, inside=True))
-    split = reading_in(thinking.answer(prepare(chat=conversation("hi"))))
+    split = reading_of(thinking.answer(prepare(chat=conversation("hi"))))
     assert (split.thinking, split.inside, split.tools) == (THINKING.thinking, True, None)
-    kept = reading_in(thinking.answer(prepare(chat=conversation("hi", reasoning="keep"))))
+    kept = reading_of(thinking.answer(prepare(chat=conversation("hi", reasoning="keep"))))
     assert (kept.keep, split.keep, kept.inside, kept.markers) == (True, False, True, THINKING.markers)
 
 
@@ -564,8 +564,8 @@ def test_thoughts_are_refused_where_a_model_has_none() -> None:
 
 def test_calls_are_read_only_where_there_are_tools() -> None:
     model = preparer(template=FakeTemplate(form=THINKING))
-    assert reading_in(model.answer(prepare(chat=conversation("hi", tools=TOOLS)))).tools == "hermes"
-    assert reading_in(model.answer(prepare(chat=conversation("hi")))).tools is None
+    assert reading_of(model.answer(prepare(chat=conversation("hi", tools=TOOLS)))).tools == "hermes"
+    assert reading_of(model.answer(prepare(chat=conversation("hi")))).tools is None
 
 
 def test_a_call_without_tags_counts_only_where_the_model_may_call_a_tool() -> None:
@@ -573,23 +573,23 @@ def test_a_call_without_tags_counts_only_where_the_model_may_call_a_tool() -> No
     free = prepare(chat=conversation("hi", tools=TOOLS))
     chosen = prepare(chat=conversation("hi", tools=TOOLS), json_schema={"type": "object"})
     for each in (free, chosen):
-        assert sorted(reading_in(model.answer(each)).schemas) == ["f", "g"]
+        assert sorted(reading_of(model.answer(each)).schemas) == ["f", "g"]
     answered = prepare(chat=conversation("hi", tools=TOOLS, tool_choice="none"), json_schema={"type": "object"})
     written = prepare(chat=conversation("hi", tools=TOOLS), grammar='root ::= "{}"')
     for each in (answered, written):
-        assert reading_in(model.answer(each)).schemas == {}
-    assert reading_in(model.answer(prepare(chat=conversation("hi")))).schemas == {}
+        assert reading_of(model.answer(each)).schemas == {}
+    assert reading_of(model.answer(prepare(chat=conversation("hi")))).schemas == {}
 
 
 def test_an_answer_has_one_call_only_where_its_request_says_so() -> None:
     model = preparer(template=FakeTemplate(form=THINKING))
     for parallel in (True, False):
         prepared = model.answer(prepare(chat=conversation("hi", tools=TOOLS, parallel=parallel)))
-        assert reading_in(prepared).one_call is not parallel
+        assert reading_of(prepared).one_call is not parallel
         forced = model.answer(prepare(chat=conversation("hi", tools=TOOLS, tool_choice="required", parallel=parallel)))
         assert isinstance(forced, Prepared)
         assert (")*" in forced.constraint.partition("\n")[0]) is parallel
-    assert not reading_in(model.answer(prepare(chat=conversation("hi", parallel=False)))).one_call
+    assert not reading_of(model.answer(prepare(chat=conversation("hi", parallel=False)))).one_call
 
 
 def test_tools_are_refused_where_the_template_does_not_show_them() -> None:
