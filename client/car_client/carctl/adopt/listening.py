@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -62,13 +63,16 @@ def _is_at(row: list[str], port: int) -> bool:
 def _holders(proc: Path, sockets: set[str]) -> Iterator[int]:
     """Yield the processes that have one of these sockets, among the processes that this user may look into."""
     for process in proc.iterdir():
-        if process.name.isdigit():
-            try:
-                links = {os.readlink(each) for each in (process / "fd").iterdir()}
-            except OSError:
-                continue
-            if links & sockets:
-                yield int(process.name)
+        if process.name.isdigit() and any(link in sockets for link in _links(process / "fd")):
+            yield int(process.name)
+
+
+def _links(descriptors: Path) -> Iterator[str]:
+    # A process may end, and a server at work closes descriptors, while they are read.
+    with suppress(OSError):
+        for each in descriptors.iterdir():
+            with suppress(OSError):
+                yield os.readlink(each)
 
 
 def _described(place: Path, found: Listening, variables: Sequence[str]) -> Listening:

@@ -68,13 +68,20 @@ def main(port: str, log: str, *more: str) -> None:
     server = _Server(("127.0.0.1", int(port)), _Handler)
 
     signals: list[int] = []
+    told, telling = os.pipe()
 
     def end(number: int, frame: object) -> None:
         signals.append(number)
         if "cut" in more or ("twice" in more and len(signals) == 2):
             os._exit(0)
-        threading.Thread(target=server.shutdown).start()
+        # Starting a thread here could wait for ever: the signal may have come while one was being started.
+        os.write(telling, b"!")
 
+    def shut_down() -> None:
+        os.read(told, 1)
+        server.shutdown()
+
+    threading.Thread(target=shut_down, daemon=True).start()
     signal.signal(signal.SIGTERM, end)
     server.serve_forever(poll_interval=0.02)
     server.server_close()  # waits for the answers

@@ -144,6 +144,21 @@ def test_the_process_at_a_port_is_found_with_its_variables_and_nothing_else_of_i
     assert anywhere.elsewhere
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_server_at_work_is_found_though_it_closes_a_descriptor_meanwhile(tmp_path: Path) -> None:
+    descriptors = tmp_path / "7" / "fd"
+    descriptors.mkdir(parents=True)
+    (tmp_path / "net").mkdir()
+    row = "0: 0100007F:2CAA 00000000:0000 0A 00000000:00000000 00:00000000 00000000 1000 0 99"
+    (tmp_path / "net" / "tcp").write_text(f"sl local_address\n{row}\n")
+    (descriptors / "4").symlink_to("socket:[99]")
+    for closed in ("3", "5"):
+        (descriptors / closed).touch()  # no link to read
+    found = listening(0x2CAA, (), tmp_path)
+    assert found is not None
+    assert (found.uid, found.pid) == (1000, 7)
+
+
 SS = "0 0 127.0.0.1:1 127.0.0.1:2\n\t bbr lastsnd:{} lastrcv:{} lastack:9 minrtt:1\n"
 
 
