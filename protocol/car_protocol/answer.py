@@ -54,22 +54,28 @@ FinishReason = Literal["stop", "length", "deadline"]
 
 
 MAX_LOGPROBS = 20
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+# The ranges of what an engine sends: every reader of JSON has such an integer exactly.
+_Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+_Logarithm = Meta(ge=-1000.0, le=0.0)
 
 
 class TokenChoice(Struct, frozen=True):
     """A token that the model could have chosen; `logprob` is a natural logarithm, -1000.0 for a probability of 0."""
 
-    token: int
+    token: TokenId
     text: str
-    logprob: Annotated[float, note("a natural logarithm; -1000.0 for a probability of 0")]
+    logprob: Annotated[float, _Logarithm, note("a natural logarithm; -1000.0 if impossible")]
 
 
 class Logprob(Struct, frozen=True):
     """The token that was chosen, and the likeliest tokens at its place."""
 
-    token: int
+    token: TokenId
     text: str
-    logprob: Annotated[float, note("by the model alone, before any sampler; -1000.0 for a probability of 0")]
+    logprob: Annotated[
+        float, _Logarithm, note("by the model alone, before any sampler; -1000.0 for a probability of 0")
+    ]
     top: Annotated[list[TokenChoice], Meta(max_length=MAX_LOGPROBS), note("the likeliest at its place")]
 
 
@@ -91,9 +97,9 @@ class Parted(Struct, frozen=True, kw_only=True, omit_defaults=True):
             "for others, `no_mark` to go on from, ended with an engine (`restart`)"
         ),
     ]
-    at: Annotated[int, Meta(ge=0), note("tokens that it has in common with the nearest earlier prompt")]
-    tokens: Annotated[int, Meta(ge=0), note("tokens that were computed for this reason")]
-    message: Annotated[Annotated[int, Meta(ge=0)] | None, note("the message that differs, from 0")] = None
+    at: Annotated[_Count, note("tokens that it has in common with the nearest earlier prompt")]
+    tokens: Annotated[_Count, note("tokens that were computed for this reason")]
+    message: Annotated[_Count | None, note("the message that differs, from 0")] = None
     role: Annotated[str | None, note("of that message")] = None
     was: Annotated[_Words | None, note("the earlier prompt's words there")] = None
     now: Annotated[_Words | None, note("this prompt's words there")] = None
@@ -102,11 +108,10 @@ class Parted(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Usage(Struct, frozen=True, omit_defaults=True):
     """Tokens of one request; `completion_tokens` counts every sampled token, the one that ended it too."""
 
-    prompt_tokens: Annotated[int, Meta(ge=0)]
-    cached_tokens: Annotated[int, Meta(ge=0), note("of the prompt, not computed again")]
+    prompt_tokens: _Count
+    cached_tokens: Annotated[_Count, note("of the prompt, not computed again")]
     completion_tokens: Annotated[
-        int,
-        Meta(ge=0),
+        _Count,
         note("sampled tokens: also the token that ended the text, and tokens that a stop string cut off"),
     ]
     parted: Annotated[

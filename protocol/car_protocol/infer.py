@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from car_protocol.answer import MAX_LOGPROBS
+from car_protocol.answer import MAX_LOGPROBS, TokenId
 from car_protocol.conversation import (
     Messages,
     NamedTool,
@@ -22,7 +22,6 @@ from car_protocol.sampling import Fraction, Sampling, Temperature
 Priority = Literal["latency_critical", "throughput"]
 SupersedeScope = Literal["connection", "program"]
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
-TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 MAX_STOP_BYTES = 256
 MAX_SUPERSEDE_BYTES = 128
 MAX_SESSION_BYTES = 128

@@ -4,9 +4,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from car_protocol.answer import Usage
+from car_protocol.answer import TokenId, Usage
 from car_protocol.conversation import Messages, ReasoningMode, Tools, check_continued, check_free_form, check_tools
-from car_protocol.infer import TokenId
 from car_protocol.meta import Label, Params, Tenant, check_origin, note
 
 

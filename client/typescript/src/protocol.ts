@@ -514,7 +514,7 @@ export interface Logprob {
 export interface TokenChoice {
   token: number;
   text: string;
-  /** a natural logarithm; -1000.0 for a probability of 0 */
+  /** a natural logarithm; -1000.0 if impossible */
   logprob: number;
 }
 

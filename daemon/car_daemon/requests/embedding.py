@@ -1,5 +1,7 @@
 """The pending answer to `embed` and `rerank`, which is sent in one piece."""
 
+from math import isfinite
+
 from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES, vector_of
 from car_daemon.requests.answer import CallOrigin, Responder, Siblings
@@ -66,8 +68,10 @@ class EmbeddingAnswer:
         """Send nothing: these methods have no progress notifications."""
 
     def complete(self) -> None:
-        """Send the terminal response."""
+        """Send the terminal response; raises ValueError if the vectors are not of numbers, one for each text."""
         assert self._end is not None
+        if len(self._vectors) != self.texts or not all(isfinite(sum(each)) for each in self._vectors):
+            raise ValueError("the model computed no numbers")
         params, model, usage = self._params, self.request.model, self._end.usage
         if isinstance(params, EmbedParams):
             self._responder.result(Embeddings(self._vectors, model, usage))

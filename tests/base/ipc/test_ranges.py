@@ -32,7 +32,7 @@ from car_base.ipc.frames import (
     Warned,
 )
 from car_base.ipc.ranges import MAX_LINE, MAX_UPDATES
-from car_protocol.answer import Usage
+from car_protocol.answer import Logprob, TokenChoice, Usage
 from tests.daemon.links import ready_of
 
 NAN = float("nan")
@@ -87,6 +87,10 @@ def warned(event: Any, facts: Any) -> FromEngine:
         *(step(cached=number) for number in (-1, 2**31)),
         *(step(end=End("stop", None, USAGE, ms, 1.0)) for ms in (NAN, -1.0)),
         *(step(end=End("stop", None, Usage(*counts), 1.0, 1.0)) for counts in ((-1, 0, 0), (0, -1, 0), (0, 0, -1))),
+        *(step(end=End("stop", None, Usage(*counts), 1.0, 1.0)) for counts in ((2**53, 0, 0), (0, 0, 2**63))),
+        *(step(extra=Extra(logprobs=[Logprob(*chosen, [])])) for chosen in ((-1, "", 0.0), (2**31, "", 0.0))),
+        *(step(extra=Extra(logprobs=[Logprob(1, "", figure, [])])) for figure in (NAN, INFINITE, -INFINITE)),
+        step(extra=Extra(logprobs=[Logprob(1, "", 0.0, [TokenChoice(1, "", NAN)])])),
         step(extra=Extra(vectors=[b""] * 257)),
         StepDone(1, [UPDATE] * (MAX_UPDATES + 1)),
         warned("an event\nforged line", {}),
