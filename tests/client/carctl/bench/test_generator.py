@@ -11,7 +11,7 @@ from car_client.carctl.bench.workload import Lengths, PlannedRequest, Workload
 from car_client.errors import ConnectionLost, LimitReached, Overloaded
 from car_protocol.errors import RpcError
 from tests.client.carctl.bench.fake_sse_server import fake_sse_server
-from tests.client.fake_daemon import PATIENCE_S, FakeDaemon
+from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER
 
 
@@ -56,12 +56,6 @@ async def test_a_daemon_that_goes_away_ends_the_load(daemon: FakeDaemon) -> None
     daemon.drop()
     with pytest.raises(ConnectionLost):
         await running
-
-
-async def test_a_daemon_that_restarts_between_two_requests_is_asked_on_a_new_connection(daemon: FakeDaemon) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        found = await generate(str(daemon.path), Workload(rate=10, requests=2), daemon.drop)
-    assert (found.requests, daemon.accepted) == (2, 2)
 
 
 async def test_a_daemon_that_refuses_the_connection_ends_the_load(daemon: FakeDaemon) -> None:
