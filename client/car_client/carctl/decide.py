@@ -34,9 +34,8 @@ from car_protocol.decide import (
 # The exit code if the condition of --if does not hold: errors have others.
 NOT_SO = 3
 _COMPARISONS = {">=": ge, "<=": le, ">": gt, "<": lt}
-_CONDITION = re.compile(
-    r"(?P<name>[^<>=]+)(?:=(?P<option>.+?))?(?:(?P<sign>[<>]=?)\s*(?P<bound>\d+\.?\d*|\.\d+))?", re.ASCII
-)
+_FIGURE = re.compile(r"\s*(?:=(?P<option>.+?))?(?:(?P<sign>[<>]=?)\s*(?P<bound>\d+\.?\d*|\.\d+))?", re.ASCII)
+_WORD = re.compile(r"[^<>=]+")
 # A name before a statement is one word: other signs belong to the statement.
 _NAMED = re.compile(r"\s*(?P<name>[\w-]+)\s*=(?!=)\s*(?P<statement>.*)", re.DOTALL)
 _NAME_WIDTH = 24
@@ -95,7 +94,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--if",
         dest="conditions",
         action="append",
-        type=_condition,
         default=[],
         metavar="CONDITION",
         help=f"exit with {NOT_SO} unless it holds: 'angry>0.7', 'urgency>=1.5', 'team=billing', 'team=billing>0.5' "
@@ -113,7 +111,7 @@ def run(client: Client, options: Namespace) -> None:
     }
     given: DecideOptions = {**members, "reproducible": options.reproducible}  # type: ignore[typeddict-item]  # by name
     # Before the request, which takes time.
-    asked = [(_asked(condition, questions), condition) for condition in options.conditions]
+    asked = [_asked(text.strip(), questions) for text in options.conditions]
     checks = [(place, condition.of(questions[place])) for place, condition in asked]
     decision = client.decide(_state(options), questions, **given)
     if options.json:
@@ -165,28 +163,31 @@ _QUESTIONS = (
 )
 
 
-def _condition(text: str) -> Condition:
-    found = _CONDITION.fullmatch(text.strip())
-    if found is None:
-        raise ArgumentTypeError(f"{text!r} is no condition: write it like 'angry>0.7' or 'team=billing'")
-    name, option, bound = found["name"].strip(), found["option"], float(found["bound"] or 0)
-    if option is None:
-        return Condition(name, None, found["sign"], bound)
-    return Condition(name, option.strip(), found["sign"], bound, text.partition("=")[2].strip())
+def _asked(text: str, questions: list[Question]) -> tuple[int, Condition]:
+    """Return the question of a condition, which begins with its name or else a word of the only name that has it.
 
-
-def _asked(condition: Condition, questions: list[Question]) -> int:
-    """Return the question of a condition: the one with this name, else the only one whose name has it as a word.
-
-    A question without a name is named by its place, as in its answer.
+    A question without a name is named by its place, as in its answer. Raises WrongUse.
     """
     names = [each.name or str(place) for place, each in enumerate(questions)]
-    if condition.name in names:
-        return names.index(condition.name)
-    near = [index for index, name in enumerate(names) if condition.name in re.findall(r"\w+", name)]
+    # A statement may be a name, and have signs of its own.
+    for name in sorted(names, key=len, reverse=True):
+        if text.startswith(name) and (figure := _FIGURE.fullmatch(text, len(name))) is not None:
+            return names.index(name), _condition(name, figure)
+    word = _WORD.match(text)
+    figure = None if word is None else _FIGURE.fullmatch(text, word.end())
+    if word is None or figure is None:
+        raise WrongUse(f"--if: {text!r} is no condition: write it like 'angry>0.7' or 'team=billing'")
+    near = [place for place, name in enumerate(names) if word[0].strip() in re.findall(r"\w+", name)]
     if len(near) != 1:
-        raise WrongUse(f"--if: no question is named {condition.name!r}; the questions: {', '.join(names)}")
-    return near[0]
+        raise WrongUse(f"--if: no question is named {word[0].strip()!r}; the questions: {', '.join(names)}")
+    return near[0], _condition(word[0].strip(), figure)
+
+
+def _condition(name: str, figure: re.Match[str]) -> Condition:
+    option, bound = figure["option"], float(figure["bound"] or 0)
+    if option is None:
+        return Condition(name, None, figure["sign"], bound)
+    return Condition(name, option.strip(), figure["sign"], bound, figure[0].partition("=")[2].strip())
 
 
 def _state(options: Namespace) -> Any:

@@ -128,6 +128,22 @@ def test_an_option_may_contain_signs_of_a_comparison(daemon: FakeDaemon, conditi
 
 
 @pytest.mark.parametrize(
+    ("condition", "code"),
+    [
+        ("the price >= 100>0.7", 0),
+        ("the price >= 100 < .5", 3),
+        ("the price >= 100=no<0.5", 0),
+        ("the price >= 100", 2),
+    ],
+)
+def test_a_statement_that_names_its_question_may_have_signs(daemon: FakeDaemon, condition: str, code: int) -> None:
+    daemon.answers["decide"] = {**DECISION, "answers": [{**DECISION["answers"][2], "name": "the price >= 100"}]}
+    done = carctl("--socket", daemon.path, "decide", "x", "--predicate", "the price >= 100", "--if", condition)
+    assert done.returncode == code
+    assert (b"such as the price >= 100>0.7" in done.stderr) == (code == 2)
+
+
+@pytest.mark.parametrize(
     ("options", "condition", "code"),
     [
         ("1,1>0", "which=1>0", 0),
