@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -14,6 +13,7 @@ from car_client.retry import Deadline, backoff
 from car_client.transport.protocol_session import ProtocolSession
 
 T = TypeVar("T")
+_READ_BYTES = 65_536
 
 
 class Interrupted(Exception):
@@ -59,17 +59,9 @@ class AsyncConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None  # set by connection_made
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Subscribe to the capacity.
-
-        Bytes that are here already say why the daemon refuses the connection. They are read before anything is sent,
-        because a transport whose write fails drops them.
-        """
+        """Subscribe to the capacity."""
         self._transport = cast(asyncio.Transport, transport)
         self.session.greet()
-        with transport.get_extra_info("socket").dup() as arrived, contextlib.suppress(OSError):
-            arrived.setblocking(False)
-            arrived.recv(1, socket.MSG_PEEK)
-            return  # `data_received` or `connection_lost` follows
         self.write(self.session.due())
 
     def data_received(self, data: bytes) -> None:
@@ -82,6 +74,9 @@ class AsyncConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail the calls in flight."""
+        if error is not None and self._transport:
+            with contextlib.suppress(ProtocolError):
+                self.session.receive(last_words(self._transport))
         self.session.lose()
         self.lost.set()
         self._on_lost()
@@ -96,6 +91,16 @@ class AsyncConnection(asyncio.Protocol):
         self.session.lose(reason)
         if self._transport:
             self._transport.abort()
+
+
+def last_words(transport: asyncio.Transport) -> bytes:
+    """Return what had come when a write failed: why the daemon ended the connection. The transport drops it."""
+    words: list[bytes] = []
+    with contextlib.suppress(OSError), transport.get_extra_info("socket").dup() as arrived:
+        arrived.setblocking(False)
+        while data := arrived.recv(_READ_BYTES):
+            words.append(data)
+    return b"".join(words)
 
 
 class AsyncReply:

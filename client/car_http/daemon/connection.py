@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from car_client.errors import CardError, ConnectionLost, ProtocolError, from_object
 from car_client.results import Chunk
+from car_client.transport.async_connection import last_words
 from car_client.transport.protocol_session import MAX_INCOMING_BYTES
 from car_protocol.answer import Progress
 from car_protocol.envelope import NOT_JSON, Request, decode_incoming, encode_message
@@ -77,6 +78,8 @@ class DaemonConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail the call in flight, or a subscription."""
+        if error is not None and self._transport:
+            self.data_received(last_words(self._transport))
         self.lost = True
         self._fail(ConnectionLost("the connection to the daemon was lost"))
         self._on_lost(self)
