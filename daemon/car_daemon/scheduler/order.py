@@ -236,20 +236,22 @@ class WaitingRequests:
             self._seeking[account] = self._seeking_anew[account] = None
 
     def seekers(self, *, new: bool) -> Iterator[Request]:
-        """Yield for each tenant the oldest unparked request of each kind of its label that goes first without a lease.
+        """Yield for each tenant and kind the oldest unparked request of its label that goes first without a lease.
 
         With `new` only labels since the last plan count.
         """
-        firsts: dict[Account | None, Account] = {}
+        firsts: dict[tuple[Account | None, Kind], Account] = {}
         for label in list(self._seeking_anew if new else self._seeking):
-            if label.held or not _unparked(label):
+            kinds = () if label.held else _unparked(label)
+            if not kinds:
                 self._seeking.pop(label, None)
-            elif (first := firsts.get(label.parent)) is not None:
-                firsts[label.parent] = min(first, label, key=lambda each: each.rank)
-            elif len(firsts) < LOOKED_AT:
-                firsts[label.parent] = label
-        for label in firsts.values():
-            yield from [self.requests[self._charging.overall.first(kind, label)] for kind in _unparked(label)]
+            for kind in kinds:
+                if (first := firsts.get((label.parent, kind))) is not None:
+                    firsts[label.parent, kind] = min(first, label, key=lambda each: each.rank)
+                elif len(firsts) < LOOKED_AT:
+                    firsts[label.parent, kind] = label
+        for (_, kind), label in firsts.items():
+            yield self.requests[self._charging.overall.first(kind, label)]
 
     def freed(self, model: str, engines: Collection[int] | None) -> None:
         """Let the requests of a model look for a free sequence: of some engines, or of any."""

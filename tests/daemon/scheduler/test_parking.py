@@ -1,5 +1,7 @@
 """Running throughput work makes room for urgent requests, and resumes afterwards."""
 
+import pytest
+
 from car_daemon.scheduler.account import TURN
 from car_daemon.scheduler.request import Request, State
 from tests.daemon.scheduler.fakes import FakeEngine, World, shapes
@@ -339,6 +341,25 @@ def test_labels_that_come_together_have_their_turns_one_after_the_other() -> Non
         world.advance(now, TURN)
     assert {each.key for each in newcomers} == world.requests.keys() - {running.key}
     assert all(each.produced == TURN for each in newcomers)
+
+
+@pytest.mark.parametrize("other", ["class", "model"])
+def test_a_label_that_can_take_nothing_keeps_no_other_label_of_its_tenant_from_its_turn(other: str) -> None:
+    world = World()
+    engine, full = world.start_engine(sequences=2), world.start_engine("other", sequences=0)
+    labels(world, engine, 2)
+    if other == "class":
+        world.run_one(engine, client=(0, "summarizer"), priority="throughput")
+    else:
+        world.run_one(full, client=(0, "summarizer"))
+    person = world.run_one(engine, client=(0, "person"))
+    assert not engine.to_park, "no lease is over before its turn"
+    for key in sorted(engine.running):
+        world.advance(key, TURN)
+    world.pass_step()
+    (victim,) = engine.to_park
+    world.set_aside(engine, victim)
+    assert person.key in engine.running
 
 
 def test_the_sequence_goes_to_the_request_that_it_was_freed_for() -> None:
