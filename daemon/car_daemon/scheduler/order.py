@@ -166,7 +166,7 @@ class WaitingRequests:
         kind = request.kind = Kind(rank, request.target)
         request.label = self._charging.lane(request.model).add(request.key, request.path, kind)
         request.account = self._charging.overall.add(request.key, request.path, kind)
-        self.seek(request.account)
+        self.seek(request.label)
         if request.spec.progress:
             self.watchers[kind.target] += 1
         self._look(request.model, kind)
@@ -227,7 +227,7 @@ class WaitingRequests:
             held = not request.parking.requested
             self._charging.lanes[request.model].end(request.label, lease=True, held=held)
             self._charging.overall.end(request.account, lease=True, held=held)
-            self.seek(request.account)
+            self.seek(request.label)
             request.label = request.account = None
 
     def seek(self, account: Account) -> None:
@@ -251,7 +251,7 @@ class WaitingRequests:
                 elif len(firsts) < LOOKED_AT:
                     firsts[label.parent, kind] = label
         for (_, kind), label in firsts.items():
-            yield self.requests[self._charging.overall.first(kind, label)]
+            yield self.requests[self._charging.lane(kind.target.model).first(kind, label)]
 
     def freed(self, model: str, engines: Collection[int] | None) -> None:
         """Let the requests of a model look for a free sequence: of some engines, or of any."""

@@ -33,7 +33,8 @@ class Parkings:
         self._decisions = decisions
         self._running: dict[tuple[int, str], dict[int, Request]] = {}  # by rank and model, then by key, youngest last
         self._for: dict[int, Request] = {}  # waiters, by the key of the request that is being parked for each
-        self._taking: dict[int, tuple[Request, Account]] = {}  # the same, by the waiter's key, with its account
+        # The same, by the waiter's key, with its account of its model and that of all.
+        self._taking: dict[int, tuple[Request, Account, Account]] = {}
         self.handed: list[Request] = []  # waiters whose sequences became free since the last leases
         self.next_look: float | None = None
 
@@ -59,10 +60,11 @@ class Parkings:
     def left(self, waiter: Request) -> None:
         """Forget for whom a request is being parked, because it waits no more."""
         if (taking := self._taking.pop(waiter.key, None)) is not None:
-            victim, account = taking
+            victim, label, account = taking
             del self._for[victim.key]
+            label.hold(-1)
             account.hold(-1)
-            self._waiting.seek(account)
+            self._waiting.seek(label)
 
     def plan(self, now: float) -> Iterator[SendPark | Remind]:
         """Yield the parkings for new waiters, and for all labels without a lease when a look is due."""
@@ -115,18 +117,22 @@ class Parkings:
         if self._decisions.sink is not None:
             why = "its turn is over" if victim.parking.rank == RANKS[waiter.spec.priority] else "a higher class"
             self._decisions.sink("park", victim, f"for request {waiter.key}: {why}")
-        account = waiter.account
+        label, account = waiter.label, waiter.account
+        assert label is not None
         assert account is not None
+        label.hold(1)
         account.hold(1)
         self._for[victim.key] = waiter
-        self._taking[waiter.key] = victim, account
+        self._taking[waiter.key] = victim, label, account
         return self._park(victim)
 
     def _park(self, request: Request) -> SendPark:
         assert request.engine is not None
+        assert request.label is not None
         assert request.account is not None
+        request.label.hold(-1)
         request.account.hold(-1)
-        self._waiting.seek(request.account)
+        self._waiting.seek(request.label)
         self._remove(request)
         request.parking.requested = True
         return SendPark(request.key, request.engine)
@@ -142,14 +148,12 @@ class Parkings:
     def _of_siblings(self, waiter: Request, now: float) -> Request | None:
         """Return the request of a waiter's class that gives way to it now, if there is one."""
         assert waiter.kind is not None
-        assert waiter.account is not None
-        lacking = next((each for each in waiter.account.chain if not each.held), None)
+        lacking = next((each for each in self._accounts(waiter) if not each.held), None)
         if lacking is None:
             return None
         spoke = silent = None
         for each in self._youngest(waiter.kind.rank, waiter):
-            assert each.account is not None
-            giver = next((above for above in each.account.chain if above.parent is lacking.parent), None)
+            giver = next((above for above in self._accounts(each) if above.parent is lacking.parent), None)
             if giver is None or lacking.time > giver.time + TURN * giver.held / giver.weight:
                 continue
             several = giver.held > 1
@@ -162,6 +166,12 @@ class Parkings:
             elif not each.produced:
                 silent = silent or each
         return spoke or silent
+
+    def _accounts(self, request: Request) -> list[Account]:
+        """Return a request's accounts from the user's on: of its model, or of all that share the machine's limit."""
+        label = request.label if self._gate.machine_limit is None else request.account
+        assert label is not None
+        return label.chain
 
     def _youngest(self, rank: int, waiter: Request) -> Iterator[Request]:
         """Yield running requests of a class whose lease would help a waiter, of each model the youngest first."""

@@ -213,6 +213,21 @@ def test_a_client_without_a_lease_has_its_turn_whatever_model_another_ones_lease
     assert len(one.to_park) == 1
 
 
+@pytest.mark.parametrize("runs", [True, False])
+def test_what_a_client_has_of_one_model_takes_no_turn_of_another_model_from_it(runs: bool) -> None:
+    world = World()
+    small, large = world.start_engine("small", sequences=1), world.start_engine("large", sequences=1)
+    running = world.run_one(large, client=(2, ""))
+    world.advance(running.key, TURN)
+    own = world.run_one(small, client=(1, ""))
+    world.advance(own.key, 50 * TURN)
+    if not runs:
+        world.end(small, own.key)
+    world.run_one(large, client=(1, ""))
+    world.pass_step()
+    assert large.to_park == {running.key}
+
+
 def test_a_limit_that_was_lowered_below_what_runs_has_nothing_parked_in_vain() -> None:
     world = World(machine_limit=3)
     one, two = world.start_engine("one", sequences=4), world.start_engine("two", sequences=4)
