@@ -53,9 +53,17 @@ class Parkings:
     def stopped(self, request: Request) -> None:
         """Remove a request that runs no more, whose lease its accounts count until it is returned."""
         self._remove(request)
-        if (waiter := self._for.get(request.key)) is not None:
+        if request.key in self._for and not self._is_leased(request):
+            self.released(request.key)
+
+    def released(self, key: int) -> None:
+        """Hand the sequence of a request to its waiter; a request that was cancelled keeps it for a step more."""
+        if (waiter := self._for.get(key)) is not None:
             self.left(waiter)
             self.handed.append(waiter)
+
+    def _is_leased(self, request: Request) -> bool:
+        return request.engine is not None and request.key in self._gate.leased_keys(request.engine)
 
     def left(self, waiter: Request) -> None:
         """Forget for whom a request is being parked, because it waits no more."""

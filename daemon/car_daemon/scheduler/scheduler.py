@@ -359,5 +359,6 @@ class Scheduler:
         model = self.gate.release(engine, key)
         if model is None or not self.waiting.requests:
             return
+        self._shared.parkings.released(key)
         for name, engines in self.gate.opened(engine):
             self.waiting.freed(name, engines)

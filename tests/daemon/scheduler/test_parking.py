@@ -390,6 +390,21 @@ def test_the_sequence_goes_to_the_request_that_it_was_freed_for() -> None:
     assert engine.running == {waiter.key}
 
 
+def test_the_sequence_of_a_request_that_is_cancelled_while_it_is_parked_goes_to_its_waiter() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    (victim,) = labels(world, engine, 1)
+    world.advance(victim.key, TURN)
+    world.pass_step()
+    waiter = world.run_one(engine, client=(0, "waiter"))
+    assert engine.to_park == {victim.key}
+    world.run_one(engine, client=(1, "of another user"))
+    world.advance(victim.key, TURN)
+    world.cancel(victim.key)
+    world.end(engine, victim.key)
+    assert engine.running == {waiter.key}
+
+
 def test_what_was_set_aside_runs_for_as_long_before_it_gives_way_again() -> None:
     world = World()
     engine = world.start_engine(sequences=1)
