@@ -152,10 +152,10 @@ class WaitingRequests:
         return len(self._charging.lane(model).waiters)
 
     def add(self, request: Request, now: float) -> None:
-        """Add a request; the wait of one that ran before begins now."""
+        """Add a request; the wait of one that ran before begins now, or goes on if it ran for less than it waited."""
         self._charging.settle()
         if request.leased_at is not None:
-            request.waits_since = now
+            request.waits_since = now - max(0.0, request.parking.rest - (now - request.parking.since))
         self.requests[request.key] = request
         self.newcomers.append(request)
         rank = RANKS[request.spec.priority]

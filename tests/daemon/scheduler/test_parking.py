@@ -457,3 +457,17 @@ def test_a_waiter_that_has_left_is_parked_for_once_and_the_tree_has_the_sequence
     world.set_aside(engine, 1)
     assert engine.running == {1}
     assert world.scheduler.next_deadline() is None
+
+
+def test_throughput_work_whose_leases_are_all_short_becomes_as_urgent_as_any() -> None:
+    world = World()
+    engine = world.start_engine(sequences=1)
+    long = world.run_one(engine, priority="throughput")
+    for _ in range(30):
+        urgent = world.run_one(engine)
+        world.set_aside(engine, long.key)
+        world.pass_time(1.0)
+        world.end(engine, urgent.key)
+        assert engine.running == {long.key}
+    world.run_one(engine)
+    assert not engine.to_park
