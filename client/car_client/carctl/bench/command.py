@@ -78,7 +78,7 @@ def run(client: Client, options: Namespace) -> None:
     draw = _drawing(options.png) if options.png else None
     if options.compare_model and not options.compare:
         raise WrongUse("--compare-model goes with --compare")
-    if options.json is not None and options.json == options.png:
+    if options.json and options.png and os.path.realpath(options.json) == os.path.realpath(options.png):
         raise WrongUse("--json and --png name one file: give each a file of its own")
     for file in {options.json, options.png} - {None, _STDOUT}:
         _check_place(Path(file))

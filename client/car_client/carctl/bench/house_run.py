@@ -171,7 +171,7 @@ class House:
         except CardError as error:
             outcome, why = "lost" if started.is_set() else "refused", explain(error)
         except TimeoutError:
-            outcome = "superseded" if app.every_s else "lost"
+            outcome, why = ("superseded", None) if app.every_s else ("lost", "no answer came in time")
         return Sent(app.name, call.text, sent_at, self._clock() - sent_at, outcome, answer, why=why)
 
 

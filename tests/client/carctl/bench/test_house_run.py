@@ -158,6 +158,11 @@ def test_a_request_without_an_answer_is_lost_in_the_end_and_the_run_ends() -> No
     assert house_figures(stay, [CHAT, CODE]).apps[0].alone.failed == 1
 
 
+def test_a_server_that_falls_silent_is_named() -> None:
+    _, house, _ = lived([CHAT], 60, lambda server: server.later.update(chat="silent"))
+    assert house.gone["scripted, together"] == "no answer came in time"
+
+
 @pytest.mark.parametrize(("fate", "outcome"), [("refused", "refused"), ("broken", "lost")])
 def test_an_error_before_the_first_token_is_a_refusal_and_after_it_a_loss(fate: str, outcome: str) -> None:
     _, _, stay = lived([CHAT], 60, lambda server: server.later.update(chat=fate))
