@@ -1,5 +1,7 @@
 """Prefix reuse: start each request so that the least of its prompt has to be computed."""
 
+from collections.abc import Iterable
+
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.cells import CellMover
 from car_engine.batching.context import Context
@@ -9,7 +11,7 @@ from car_engine.batching.reuse.followers import Followers
 from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.reuse.neighbours import Neighbours
-from car_engine.batching.reuse.read_prompts import ReadPrompts
+from car_engine.batching.reuse.read_prompts import KnownPrompt, ReadPrompts
 from car_engine.batching.reuse.stops import stops
 from car_engine.batching.reuse.stored_cells import CellStore, StoredCells
 from car_engine.batching.reuse.stored_prefix import StoredPrefix
@@ -162,9 +164,17 @@ class PrefixCache:
         self._index.put(sequence)
         self.resident = self._worth.resident(self._table.idle)
 
-    def resumed(self, sequence: Sequence, prefix: Prefix | None) -> None:
-        """Let other requests reuse the cells of a parked one that has a sequence again."""
-        sequence.prefix = prefix
+    def resumed(
+        self,
+        sequence: Sequence,
+        prefix: Prefix | None,
+        stops: Iterable[int] = (),
+        read: KnownPrompt | None = None,
+    ) -> None:
+        """Let others reuse the cells of a parked request that has a sequence again, with the marks that it lacks."""
+        sequence.prefix, sequence.stops, sequence.read = prefix, list(stops), read
+        if read is not None and prefix is not None:
+            read.prefix = prefix
         self._index.put(sequence)
 
     def discard(self, sequence: Sequence) -> None:

@@ -7,6 +7,7 @@ from car_base.ipc.types import AdapterSet
 from car_engine.batching.context import Context
 from car_engine.batching.prefix import Prefix
 from car_engine.batching.reuse.move_costs import MoveCosts
+from car_engine.batching.reuse.read_prompts import KnownPrompt
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence
 from car_engine.runner.decision import Running
@@ -23,6 +24,8 @@ class ParkedRequest:
     cells: int
     next_token: int | None
     saved: memoryview | None
+    stops: list[int]
+    read: KnownPrompt | None
 
 
 class ParkingLot:
@@ -61,6 +64,8 @@ class ParkingLot:
             cells=sequence.cells,
             next_token=sequence.next_token,
             saved=saved,
+            stops=sequence.stops,
+            read=sequence.read,
         )
 
     def pop(self, key: int) -> ParkedRequest | None:

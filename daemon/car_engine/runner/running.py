@@ -230,7 +230,7 @@ class RunningRequests:
             return [_refused(running, self._clock())]
         self._let_guess(sequence, running, [*parked.prompt[: running.prompt_tokens], *running.history])
         self._parking.restore(parked, sequence)
-        self.cache.resumed(sequence, parked.prefix)
+        self.cache.resumed(sequence, parked.prefix, parked.stops, parked.read)
         self._hold(sequence, running)
         self._images.request(_encode(running), sequence)
         return []

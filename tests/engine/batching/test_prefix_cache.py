@@ -441,3 +441,16 @@ def test_of_equal_prefixes_the_one_with_most_computed_cells_is_followed(first: i
     engine.context.cells[followed] = list(SYSTEM)
     engine.cache.settle()
     assert follower.cells == len(SYSTEM)
+
+
+@ON_MARKS
+def test_a_parked_prompt_is_marked_where_it_would_have_been(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    engine.turn(run_command(1, question(1, 100), 5, namespace="me", own=(6, 100)))
+    engine.turn()
+    engine.park(1)
+    engine.resume(1)
+    engine.finish()
+    assert cached(engine, 1, question(1, 100)) == 0
+    assert ask(engine, 2, question(1, 100)) == 294
+    assert ask(engine, 3, question(3, 100)) == len(SYSTEM)
