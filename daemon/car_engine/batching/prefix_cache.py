@@ -147,6 +147,8 @@ class PrefixCache:
         self._neighbours.answered(len(sampled))
         self._leave(sequence)
         if prefix is None or sequence.cells == 0:
+            if sequence.read is not None:
+                sequence.read.prefix = sequence.read.prefix.cut(0)
             self._cells.empty(sequence)
             return
         tokens = prefix.after(sampled)

@@ -206,6 +206,17 @@ def test_a_prompt_that_was_cancelled_counts_as_far_as_it_was_read() -> None:
     assert read < len(question(1))
 
 
+def test_of_a_prompt_that_was_cancelled_before_its_first_token_nothing_was_read() -> None:
+    engine = engine_of()
+    engine.turn(*(run_command(key, question(key, words=40), namespace="me") for key in (1, 2)))
+    engine.halt(2)
+    engine.finish()
+    ask(engine, 3, question(2, words=40))
+    parted = engine.ends(3)[0].usage.parted
+    assert parted is not None
+    assert (parted.reason, parted.at) == ("prompt", len(SYSTEM))
+
+
 def test_an_answer_says_why_its_prompt_was_computed_again() -> None:
     engine = engine_of(1, saved_bytes=0)
     ask(engine, 1, question(1, words=40))
