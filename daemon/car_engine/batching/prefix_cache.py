@@ -222,7 +222,12 @@ class PrefixCache:
         if not self._index.memory.cuts_anywhere:
             partings = {mark.common for mark in marks}
             partings |= {prefix.common(waiting) for _, waiting in self.expected.prompts}
-            sequence.stops = stops(prefix, max(way.tokens, sequence.cells), partings, own, self._costs)
+            begun = max(way.tokens, sequence.cells)
+            sequence.stops = stops(prefix, begun, partings, own, self._costs)
+            if sequence.awaited:
+                # What it waits for may not come, and it reads all.
+                alone = stops(prefix, sequence.cells, partings, own, self._costs)
+                sequence.stops = [stop for stop in alone if stop <= begun] + sequence.stops
         return sequence
 
     def _go_on(self, sequence: Sequence, prefix: Prefix, tokens: int, spared: dict[int, float]) -> None:

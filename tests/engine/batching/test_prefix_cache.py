@@ -454,3 +454,12 @@ def test_a_parked_prompt_is_marked_where_it_would_have_been(memory: Memory) -> N
     assert cached(engine, 1, question(1, 100)) == 0
     assert ask(engine, 2, question(1, 100)) == 294
     assert ask(engine, 3, question(3, 100)) == len(SYSTEM)
+
+
+@ON_MARKS
+def test_a_follower_whose_leader_is_halted_at_once_is_marked_where_others_go_on(memory: Memory) -> None:
+    engine = engine_of(memory=memory)
+    engine.turn(*(run_command(key, question(key, 50), 5, namespace="me", own=(6, 50)) for key in (1, 2)))
+    engine.halt(1)
+    engine.finish()
+    assert ask(engine, 3, question(3, 50)) == len(SYSTEM)
