@@ -19,6 +19,7 @@ class CellMover:
         self._saved = saved
         self._index = index
         self._costs = costs
+        self.target: Checkpoint | None = None  # of the request that starts now: what it moves may drop it from memory
         self.counters = {"cache_hits": 0.0, "cached_tokens": 0.0, "evicted_sequences": 0.0}  # Since the start.
 
     def take_back(self, sequence: Sequence, tokens: int) -> None:
@@ -30,7 +31,7 @@ class CellMover:
         """Cut a sequence after its first tokens, or at the last mark before; return how many cells stay."""
         checkpoint = None
         if not self._index.memory.cuts_anywhere and tokens < sequence.cells:
-            checkpoint = self._index.checkpoint(prefix.cut(tokens))
+            checkpoint = self.target or self._index.checkpoint(prefix.cut(tokens))
             tokens = 0 if checkpoint is None else len(checkpoint.prefix)
         if checkpoint is None:
             self._context.cut(sequence.number, tokens)

@@ -200,6 +200,7 @@ class PrefixCache:
         marks = self._index.marks(prefix.cut(len(prompt) - 1))
         way = self._ways.best(prefix.cut(len(prompt) - 1), marks, idle, spared)
         sequence, source = way.sequence, way.source
+        self._cells.target = self._index.checkpoint(prefix.cut(way.tokens))
         if source is sequence:
             self._go_on(sequence, prefix, way.tokens, spared)
             sequence.start(prompt, order, prefix, sequence.cells)
@@ -219,6 +220,7 @@ class PrefixCache:
                 self._cells.bring(source, sequence, way.tokens)
             else:
                 self._followers.follow(sequence, source, way.tokens)
+        self._cells.target = None
         if not self._index.memory.cuts_anywhere:
             partings = {mark.common for mark in marks}
             partings |= {prefix.common(waiting) for _, waiting in self.expected.prompts}

@@ -463,3 +463,12 @@ def test_a_follower_whose_leader_is_halted_at_once_is_marked_where_others_go_on(
     engine.halt(1)
     engine.finish()
     assert ask(engine, 3, question(3, 50)) == len(SYSTEM)
+
+
+@ON_MARKS
+def test_a_branch_goes_on_at_its_mark_though_the_cells_that_it_leaves_take_the_mark_s_room(memory: Memory) -> None:
+    engine = engine_of(1, memory=memory, saved_bytes=3400)
+    ask(engine, 1, question(1, 60))
+    ask(engine, 2, question(2, 60))  # parts behind the system prompt, and is marked there
+    ask(engine, 3, question(3, 250))
+    assert ask(engine, 4, question(4, 60)) == len(SYSTEM)
