@@ -56,6 +56,12 @@ class CellMover:
             if not self._is_marked(prefix):
                 self._saved.keep(Checkpoint(prefix, state))
 
+    def used(self, prefix: Prefix, saved: SavedPrefix) -> None:
+        """Count saved cells as used now, and the state from which a prompt goes on after these tokens."""
+        if (checkpoint := self._index.checkpoint(prefix)) is not None:
+            self._saved.touch(checkpoint)
+        self._saved.touch(saved)
+
     def _is_marked(self, prefix: Prefix) -> bool:
         """Return whether the state after these tokens is kept, which counts as used now."""
         known = self._index.checkpoint(prefix)

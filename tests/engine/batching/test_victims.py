@@ -58,6 +58,15 @@ def test_a_sequence_that_a_waiting_request_begins_like_outlives_the_others(numbe
     assert ask(engine, 50, continued(number)) > 0
 
 
+def test_saved_cells_that_a_waiting_request_begins_like_outlive_the_others() -> None:
+    engine = filled(1, saved_bytes=300)
+    ask(engine, 10, conversation(2))
+    expect(engine, 50, continued(1))
+    for key in range(20, 26):
+        ask(engine, key, conversation(key))
+    assert ask(engine, 50, continued(1)) > 0
+
+
 def test_a_request_that_started_or_was_cancelled_holds_nothing_back() -> None:
     engine = filled()
     expect(engine, 50, continued(1))

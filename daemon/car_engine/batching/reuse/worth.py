@@ -1,5 +1,7 @@
 """The worth of the cells of idle sequences: the seconds that later requests lose without them."""
 
+from operator import itemgetter
+
 from car_engine.batching.cells import CellMover
 from car_engine.batching.prefix import WORTH_TOKENS, Prefix, SavedPrefix
 from car_engine.batching.reuse.expected import Expected
@@ -78,8 +80,11 @@ class Worth:
         marks = [mark for mark in self._index.marks(prompt) if mark.tokens]
         found = [(mark.tokens, mark.source.number) for mark in marks if mark.source in idle]
         (tokens, number), (second, _), *_ = [*sorted(found, reverse=True), (0, 0), (0, 0)]
-        saved = [min(mark.tokens, tokens) for mark in marks if isinstance(mark.source, SavedPrefix)]
-        return number, tokens, max([second, *saved])
+        saved = [(mark.tokens, mark.source) for mark in marks if isinstance(mark.source, SavedPrefix)]
+        for most, source in sorted(saved, key=itemgetter(0))[-1:]:
+            # It is used soon, so others leave before it.
+            self._cells.used(prompt.cut(most), source)
+        return number, tokens, max([second, *(min(most, tokens) for most, _ in saved)])
 
     def _read(self, prefix: Prefix) -> list[float]:
         """Return the seconds to have the cells of a prefix again that are in a file; empty if there is none."""
