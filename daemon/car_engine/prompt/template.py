@@ -155,14 +155,23 @@ class ChatTemplate:
         _, found, rest = text.rpartition(asking) if templates and asking else ("", "", "")
         tail = max(1, len(self._cut((found + rest)[self._kept :], parse_special=True)))
         said = [message for message in chat.messages if message.role not in SYSTEM_ROLES]
-        if len(said) != 1 or not (first := said[0].text.strip()):
+        if len(said) != 1 and any(message.role != "user" for message in said):
             return (tail,)
+        # Of several in a row the first may be a document, about which other chats ask otherwise.
+        ends = dict.fromkeys(text for message in (*said[-1:], *said[:1]) if (text := message.text.strip()))
+        counts = (self._from(text, pieces, len(found + rest), tokens, media) for text in ends)
+        return (tail, *filter(None, counts))
+
+    def _from(
+        self, said: str, pieces: list[tuple[str, bool]], asking: int, tokens: list[int], media: ImagePrompt | None
+    ) -> int:
+        """Return how many of the last tokens begin with a text; 0 without it, or if they depend on what precedes."""
         for number, (piece, parse) in reversed(list(enumerate(pieces))):
-            end = len(piece) - len(found + rest) if number == len(pieces) - 1 else len(piece)
-            if (place := piece.rfind(first, 0, end)) >= 0:
+            end = len(piece) - asking if number == len(pieces) - 1 else len(piece)
+            if (place := piece.rfind(said, 0, end)) >= 0:
                 last = self._tokens([(piece[place:], parse), *pieces[number + 1 :]], media)
-                return (tail, len(last)) if tokens[-len(last) :] == last else (tail,)
-        return (tail,)
+                return len(last) if tokens[-len(last) :] == last else 0
+        return 0
 
     def _begun(self, tokens: list[int]) -> list[int]:
         """Return the tokens with the model's begin token, if every text has to begin with it."""

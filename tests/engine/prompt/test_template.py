@@ -326,6 +326,7 @@ SYSTEM_TEXT = Message("system", "hi, you")
         (user("<m>A:"), (2, 8)),  # a text that names control tokens
         (user("A"), (2, 4)),  # a letter that asks for the answer, too
         (user(" "), (2,)),
+        ([SYSTEM_TEXT, *user("a page"), *user("hi")], (2, 5, 12)),  # from the question, and from the page
         ([*user("hi"), Message("assistant", "so"), *user("then")], (2,)),  # its beginning is that of its first turn
         ([SYSTEM_TEXT], (2,)),
     ],
