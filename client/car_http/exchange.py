@@ -19,9 +19,9 @@ Send = Callable[[Message], Awaitable[None]]
 # A longer body could not be sent on: a frame of the daemon is not longer either.
 MAX_BODY_BYTES = MAX_FRAME_BYTES
 BODY_TIMEOUT_S = 30.0
-# Of a body that was refused so much is read, and for so long, before the connection ends.
+# Of a body that was refused so much is read, until nothing came for so long, before the connection ends.
 MOST_DISCARDED_BYTES = 8 * MAX_BODY_BYTES
-DISCARD_S = 1.0
+SILENCE_S = 1.0
 JSON = "application/json"
 _CLOSE = {"connection": "close"}
 
@@ -182,9 +182,9 @@ class Exchange:
         """Read what the client still sends: the end of the connection before it would lose the answer on its way."""
         left = MOST_DISCARDED_BYTES
         with suppress(TimeoutError):
-            async with asyncio.timeout(DISCARD_S):
+            async with asyncio.timeout(BODY_TIMEOUT_S):
                 while left > 0:
-                    message = await self.receive()
+                    message = await asyncio.wait_for(self.receive(), SILENCE_S)
                     if not message.get("more_body"):  # the end, or the client left
                         return
                     left -= len(message["body"])

@@ -82,7 +82,7 @@ for (const { name, steps } of CASES) {
       },
       begin: (number) => {
         for (let each = 0; each < Number(number); each += 1) {
-          const stream = made().inferStream({ prompt: `${each}`, max_tokens: 64 });
+          const stream = made().inferStream({ prompt: `${each}`, max_tokens: 4000 });
           begun.push({ stream, end: ended(stream) });
         }
       },
