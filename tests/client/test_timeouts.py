@@ -15,7 +15,7 @@ from tests.client.fake_daemon import FakeDaemon
 
 SOON_S = 0.05
 # Where the same client also gets answers, which a busy machine delays.
-LONGER_S = 1.0
+LONGER_S = 2.0
 LONG = b"a" * 4_000_000 + b"\n"
 
 
@@ -48,7 +48,7 @@ def test_a_timeout_is_an_error_of_the_client_and_of_python(kind: type[Exception]
 def test_a_call_that_takes_too_long_is_cancelled_and_the_connection_goes_on(daemon: FakeDaemon) -> None:
     daemon.silent.add("infer")
     with Client(daemon.path, timeout=LONGER_S) as client:
-        with pytest.raises(RequestTimeout, match="within 1 s"):
+        with pytest.raises(RequestTimeout, match="within 2 s"):
             client.infer("Hi")
         assert cancelled(daemon, "infer")
         assert client.tokenize("still usable") == [1, 2, 3]
@@ -61,7 +61,7 @@ async def test_a_call_of_asyncio_that_takes_too_long_is_cancelled_and_the_connec
 ) -> None:
     daemon.silent.add("infer")
     async with AsyncClient(daemon.path, timeout=LONGER_S) as client:
-        with pytest.raises(RequestTimeout, match="within 1 s"):
+        with pytest.raises(RequestTimeout, match="within 2 s"):
             await client.infer("Hi")
         assert await asyncio.to_thread(cancelled, daemon, "infer")
         assert await client.tokenize("still usable") == [1, 2, 3]

@@ -94,7 +94,7 @@ class Calls:
             return [chunk async for chunk in stream]
 
         for each in range(number):
-            stream = self._client.infer_stream(f"{each}", max_tokens=64)
+            stream = self._client.infer_stream(f"{each}", max_tokens=4000)
             self._begun[stream] = asyncio.create_task(read(stream))
 
     async def in_flight(self, number: int) -> None:

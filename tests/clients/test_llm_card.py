@@ -41,7 +41,7 @@ class Llm:
 def daemon() -> Iterator[Daemon]:
     """The real daemon on its built-in model."""
     with tempfile.TemporaryDirectory(prefix="card-") as folder, running(Path(folder)) as daemon:
-        yield daemon
+        yield daemon.ready()
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ def test_unfinished_bodies_of_one_key_leave_room_for_another_keys(fake: FakeDaem
     with door_before(folder, fake.path) as door, ExitStack() as stack:
 
         def send(key: str, data: bytes) -> socket.socket:
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=30))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=HANG_S))
             head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n"
             head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
             client.sendall(head.encode() + data[:-10])

@@ -23,6 +23,7 @@ from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import status as sample
 from tests.door.support import Answer, DoorProcess, OfflineDoor
 from tests.door.test_security import RawConnection, head
+from tests.pace import HANG_S
 
 HOST = "localhost"
 BROWSER = {"host": HOST, "accept": "text/html,application/xhtml+xml"}
@@ -232,7 +233,7 @@ async def test_a_stream_ends_once_its_key_is_removed(
     before = len(answer.body)
     remove_key(folder / "http-keys", "me")
     fake.tell_status()
-    await asyncio.wait_for(task, 10)
+    await asyncio.wait_for(task, HANG_S)
     assert len(answer.body) == before
 
 

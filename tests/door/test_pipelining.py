@@ -17,6 +17,7 @@ from car_http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, MOST_WAITING, DoorPro
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import DoorProcess, Json, door_before
 from tests.e2e.support import CANARY, Daemon, conversation
+from tests.pace import HANG_S
 
 GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OFFER = b"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
@@ -357,7 +358,7 @@ def test_an_answer_is_cancelled_when_its_client_leaves_with_a_second_request_beh
     fake.silent.add("infer")
     fake.silent_after = 1
     with door_before(folder, fake.path) as door:
-        with socket.create_connection(("127.0.0.1", door.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", door.port), timeout=HANG_S) as client:
             client.sendall(post(door, stream=stream))
             fake.wait_for("infer_stream" if stream else "infer")
             client.sendall(GET)
@@ -376,7 +377,7 @@ def test_requests_whose_clients_left_with_a_second_request_are_cancelled(
         served.wait_until_idle()
         before = watcher.result("daemon/status")["totals"]["cancelled"]
         for _ in range(4):
-            client = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=10))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", door.port), timeout=HANG_S))
             client.sendall(post(door, stream=stream, max_tokens=3000, ignore_eos=True) + GET)
         while watcher.result("inference/capacity")["in_use"] < 4:
             watcher.result("infer", {"prompt": "Hi", "max_tokens": 1})
@@ -394,7 +395,7 @@ def test_requests_without_end_take_no_memory_and_leave_no_trace(
         process = psutil.Process(door.process.pid)
         before = process.memory_info().rss
         address = ("127.0.0.1", door.port)
-        clients = [stack.enter_context(socket.create_connection(address, timeout=30)) for _ in range(20)]
+        clients = [stack.enter_context(socket.create_connection(address, timeout=HANG_S)) for _ in range(20)]
         for client in clients:
             with contextlib.suppress(ConnectionError):
                 client.sendall(request_bytes * 20_000)

@@ -136,9 +136,11 @@ def test_what_waits_for_an_adapter_that_the_next_engine_does_not_have_is_refused
         client.first_chunk(client.send("infer_stream", params(max_tokens=400)))
         adapted, plain = (client.send("infer", params(*lora)) for lora in ((("one", 1.0),), ()))
         client.result("tokenize", {"text": "what is answered after it is prepared after it"})
+        pid = engine(admin)["pid"]
+        os.kill(pid, signal.SIGSTOP)  # the stream does not end before
         configured(folder, config)
         admin.result("daemon/reload")
-        os.kill(engine(admin)["pid"], signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         assert client.response(adapted)["error"]["data"]["lacks"] == "adapter"
         assert client.response(plain)["result"]["usage"]["completion_tokens"] == 24
         assert engine(admin)["restarts"] == 1

@@ -169,11 +169,17 @@ def test_a_queue_timeout_ends_with_the_lease(small: RawClient) -> None:
 
 
 def test_a_deadline_during_the_answer_ends_it_with_what_it_has(small: RawClient) -> None:
-    hundred_ms = round(small.result("infer", endless(max_tokens=100))["timings"]["total_ms"])
-    answer = small.result("infer", endless(timeout_ms=200 + hundred_ms))
-    assert answer["finish_reason"] == "deadline"
-    assert 0 < answer["usage"]["completion_tokens"] < 2000
-    assert answer["timings"]["total_ms"] >= 200 + hundred_ms
+    limit_ms = 2 * round(small.result("infer", endless(max_tokens=100))["timings"]["total_ms"])
+    while True:
+        response = small.call("infer", endless(timeout_ms=limit_ms))
+        reason = response["result"]["finish_reason"] if "result" in response else response["error"]["data"]["reason"]
+        if reason == "deadline":
+            break
+        # The machine is as many times slower or faster than while the hundred tokens were written.
+        limit_ms = limit_ms // 2 if reason == "length" else 2 * limit_ms
+        assert reason in ("length", "deadline_exceeded")
+    assert response["result"]["usage"]["completion_tokens"] > 0
+    assert response["result"]["timings"]["total_ms"] >= limit_ms
 
 
 def test_expired_work_never_reaches_prefill(small: RawClient) -> None:

@@ -1,6 +1,7 @@
 """`carctl adopt` as a user runs it: another server's port under load, taken over and given back."""
 
 import http.client
+import itertools
 import json
 import os
 import socket
@@ -32,7 +33,6 @@ pytestmark = [
 ]
 STAND_IN = Path(__file__).parents[1] / "client/carctl/adopt/stand_in.py"
 CLIENTS = 8
-MOST_REQUESTS = 400  # of one client
 MINE = "mine:latest"
 
 
@@ -188,7 +188,7 @@ class Load:
 
     def _run(self, client: int) -> None:
         try:
-            for number in range(MOST_REQUESTS):
+            for number in itertools.count():
                 text, answer = f"{client}-{number}", None
                 while answer is None:
                     if (answer := chat(self._port, text)) is None:

@@ -3,7 +3,7 @@
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
@@ -74,9 +74,9 @@ def passed(daemon: Daemon, client: RawClient, params: Json) -> list[int]:
     return sorted(found)
 
 
-def p95(took: list[float]) -> float:
-    """Return the 95th percentile."""
-    return took[round(0.95 * (len(took) - 1))]
+def p95(found: Sequence[float]) -> float:
+    """Return the 95th percentile of figures in order."""
+    return found[round(0.95 * (len(found) - 1))]
 
 
 def assert_felt_nowhere(client: RawClient, params: Json, others: Callable[[], AbstractContextManager[object]]) -> None:
@@ -134,7 +134,7 @@ def test_a_fresh_label_with_each_request_gains_nothing_from_another_user(daemon:
 
     with Flood(connect_as(ALICE, daemon.path), 40, relabelled) as flood:
         found = passed(daemon, bob, of_bob())
-    assert found[-1] <= MOST_PASSED, found
+    assert p95(found) <= MOST_PASSED, found
     assert all("result" in answer for answer in flood.answers)
 
 
@@ -142,13 +142,13 @@ def test_a_fresh_label_with_each_request_gains_nothing_from_another_user(daemon:
 def test_requests_of_one_user_before_another_s_do_not_delay_it(daemon: Daemon, bob: RawClient, requests: int) -> None:
     with standing(daemon, ALICE, requests, endless(max_tokens=60)):
         found = passed(daemon, bob, of_bob())
-    assert found[-1] <= MOST_PASSED, found
+    assert p95(found) <= MOST_PASSED, found
 
 
 def test_background_work_of_one_user_does_not_delay_that_of_another(daemon: Daemon, bob: RawClient) -> None:
     with standing(daemon, ALICE, 320, endless(max_tokens=60, priority="throughput")):
         found = passed(daemon, bob, of_bob(priority="throughput"))
-    assert found[-1] <= MOST_PASSED, found
+    assert p95(found) <= MOST_PASSED, found
 
 
 @pytest.fixture

@@ -169,7 +169,6 @@ def at_the_loads(daemon: Daemon) -> list[str]:
     return loads
 
 
-@pytest.mark.timeout(400)
 def test_hostile_templates_cost_their_own_requests_alone(daemon: Daemon) -> None:
     with beside_a_stream(daemon) as client, ThreadPoolExecutor(1) as pool:
         loading = pool.submit(at_the_loads, daemon)

@@ -190,7 +190,7 @@ def unread_until_it_ends(path: Path) -> Json:
     slow, other = RawClient(path), RawClient(path)
     with slow, other:
         stream = slow.send("infer_stream", wide())
-        until(other, parked=1)
+        slow.first_chunk(stream)
         until(other, parked=0, in_use=0)
         error: Json = slow.response(stream)["error"]
         return error

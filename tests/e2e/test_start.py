@@ -47,6 +47,7 @@ def seconds_to_import_what_the_daemon_stands_on() -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_capacity_is_answered_in_thrice_the_time_of_bare_imports_while_the_model_loads(folder: Path) -> None:
     times: list[float] = []

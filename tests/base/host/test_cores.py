@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from car_base.host.cores import read_cores, usable_cpus, waits_for_cores
-from tests.pace import HANG_S
+from tests.pace import HANG_S, until
 
 
 def test_the_time_of_a_process_counts_in_all_and_in_its_own() -> None:
@@ -39,6 +39,7 @@ def test_two_programs_on_one_core_wait_for_it_and_a_program_that_sleeps_waits_fo
             stack.enter_context(program(f"os.sched_setaffinity(0, [{usable_cpus()[0]}]); print(flush=True); {does}"))
             for does in ("exec('while True: pass')", "exec('while True: pass')", "input()")
         )
+        until(lambda: psutil.Process(asleep.pid).status() == psutil.STATUS_SLEEPING)  # it says so just before
         before, began = waits_for_cores(asleep.pid), time.monotonic()
         while max(waits_for_cores(busy.pid).values()) < 0.5:
             assert time.monotonic() < began + HANG_S

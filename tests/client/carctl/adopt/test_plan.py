@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from car_client.carctl.adopt.candidates import Candidate
 from car_client.carctl.adopt.listening import Listening, listening, owed, owed_of, unit_of
 from car_client.carctl.adopt.plan import CannotAdopt, ServerCommands, Snapshot, decide
+from tests.pace import HANG_S
 from tests.ports import free_port
 
 A = Candidate("a:latest", {"path": "/a"}, ("a",))
@@ -180,6 +181,6 @@ def test_a_request_that_is_not_answered_is_owed_until_its_connection_ends() -> N
             client.sendall(b"POST")
             assert owed(port) == 1
             accepted.close()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + HANG_S
         while owed(port):
             assert time.monotonic() < deadline
