@@ -7,7 +7,12 @@ from car_engine.batching.reuse.index import Index
 
 
 class SavedCells:
-    """At most `limit` bytes in all; parked requests have precedence, and the least recently used of others go first."""
+    """At most `limit` bytes in all; parked requests have precedence.
+
+    Of others the least recently used goes first. If that is a checkpoint, the checkpoint goes that costs least: the
+    tokens since the checkpoint before it, which are read again without it. A checkpoint that is used costs so much more
+    than the last that went (the rule GreedyDual), so that an expensive one goes in the end too.
+    """
 
     def __init__(self, limit: int, index: Index) -> None:
         self._limit = limit
@@ -15,7 +20,9 @@ class SavedCells:
         self.pinned = 0  # Bytes of parked requests.
         self.bytes = 0  # Of parked requests, prefixes and checkpoints.
         self._sparing = False  # whether memory is short, so that parked requests alone have room
-        self._kept: OrderedDict[SavedPrefix | Checkpoint, None] = OrderedDict()  # The least recently used first.
+        # The least recently used first; of each checkpoint its cost.
+        self._kept: OrderedDict[SavedPrefix | Checkpoint, int] = OrderedDict()
+        self._last_cost = 0  # of the last checkpoint that went
 
     def __repr__(self) -> str:
         return f"<SavedCells bytes={self.bytes}/{self._limit} pinned={self.pinned} kept={len(self._kept)}>"
@@ -54,19 +61,31 @@ class SavedCells:
             return
         for other in self._index.replaced(item) if isinstance(item, SavedPrefix) else ():
             self._drop(other)
-        self._kept[item] = None
         self._index.put(item)
+        self._use(item)
         self._grow(item.size)
 
     def touch(self, item: SavedPrefix | Checkpoint) -> None:
         """Count an item as used now."""
         if item in self._kept:
-            self._kept.move_to_end(item)
+            self._use(item)
+
+    def _use(self, item: SavedPrefix | Checkpoint) -> None:
+        cost = 0
+        if isinstance(item, Checkpoint):
+            before = self._index.checkpoint(item.prefix.cut(len(item.prefix) - 1))
+            cost = self._last_cost + len(item.prefix) - (0 if before is None else len(before.prefix))
+        self._kept[item] = cost
+        self._kept.move_to_end(item)
 
     def _grow(self, size: int) -> None:
         self.bytes += size
         while self.bytes > self._limit:
-            self._drop(next(iter(self._kept)))
+            first = next(iter(self._kept))
+            if isinstance(first, Checkpoint):
+                first = min((each for each in self._kept if isinstance(each, Checkpoint)), key=self._kept.__getitem__)
+                self._last_cost = self._kept[first]
+            self._drop(first)
 
     def _drop(self, item: SavedPrefix | Checkpoint) -> None:
         del self._kept[item]

@@ -472,3 +472,15 @@ def test_a_branch_goes_on_at_its_mark_though_the_cells_that_it_leaves_take_the_m
     ask(engine, 2, question(2, 60))  # parts behind the system prompt, and is marked there
     ask(engine, 3, question(3, 250))
     assert ask(engine, 4, question(4, 60)) == len(SYSTEM)
+
+
+@ON_MARKS
+def test_a_new_chat_goes_on_behind_the_system_prompt_after_a_long_chat_beside_little_memory(memory: Memory) -> None:
+    engine = engine_of(2, memory=memory, saved_bytes=5000)
+    prompt = question(1, 10)
+    engine.turn(run_command(1, prompt, 5, namespace="me", own=(6, 10)))
+    engine.finish()
+    for key in range(2, 10):
+        prompt = [*prompt, *engine.tokens(key - 1), *question(key, 20)[len(SYSTEM) :]]
+        assert ask(engine, key, prompt) > len(SYSTEM)
+    assert ask(engine, 10, question(10, 10)) == len(SYSTEM)

@@ -100,6 +100,44 @@ def test_the_prefix_used_longest_ago_makes_room() -> None:
     assert (room.longest(prefix(2))[1], room.longest(prefix(3))[1], room.saved.bytes) == (None, None, 25)
 
 
+STATE = memoryview(bytes(1000))
+
+
+def checkpoint(first: int, tokens: int) -> Checkpoint:
+    return Checkpoint(prefix(first, tokens), STATE)
+
+
+def kept(room: Room, *checkpoints: Checkpoint) -> list[bool]:
+    return [room.index.checkpoint(each.prefix) is each for each in checkpoints]
+
+
+def test_of_checkpoints_the_one_goes_without_which_the_fewest_tokens_are_read_again() -> None:
+    room = room_of(3 * 1400, Memory(states=True))
+    system, turn, next_turn, edit = (checkpoint(1, tokens) for tokens in (60, 70, 90, 91))
+    for each in (system, turn, next_turn, edit):
+        room.saved.keep(each)
+    assert kept(room, system, turn, next_turn, edit) == [True, True, True, False]
+
+
+def test_a_checkpoint_that_nobody_uses_goes_in_the_end_whatever_it_costs() -> None:
+    room = room_of(2 * 1400, Memory(states=True))
+    system, *others = (checkpoint(first, 60 if first == 1 else 25) for first in range(1, 8))
+    survived = []
+    for each in (system, *others):
+        room.saved.keep(each)
+        survived += kept(room, system)
+    assert survived == [*[True] * 6, False]
+
+
+def test_cells_used_longest_ago_go_before_any_checkpoint_used_since() -> None:
+    room = room_of(3 * 1400, Memory(states=True))
+    mark = checkpoint(1, 60)
+    room.saved.keep(saved(2, 2000))
+    room.saved.keep(mark)
+    room.saved.keep(saved(3, 2000))
+    assert (kept(room, mark), room.longest(prefix(2))[0], room.longest(prefix(3))[0]) == ([True], 0, 20)
+
+
 def test_a_parked_request_takes_the_room_of_prefixes_and_gives_it_back() -> None:
     room = room_of(30)
     room.saved.keep(saved(1, 20))
