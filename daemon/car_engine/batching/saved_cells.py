@@ -80,11 +80,15 @@ class SavedCells:
 
     def _grow(self, size: int) -> None:
         self.bytes += size
+        if self.bytes <= self._limit:
+            return
+        cost = self._kept.__getitem__
+        cheapest = iter(sorted((each for each in self._kept if isinstance(each, Checkpoint)), key=cost))
         while self.bytes > self._limit:
             first = next(iter(self._kept))
             if isinstance(first, Checkpoint):
-                first = min((each for each in self._kept if isinstance(each, Checkpoint)), key=self._kept.__getitem__)
-                self._last_cost = self._kept[first]
+                first = next(cheapest)
+                self._last_cost = cost(first)
             self._drop(first)
 
     def _drop(self, item: SavedPrefix | Checkpoint) -> None:
