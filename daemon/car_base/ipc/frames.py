@@ -242,7 +242,7 @@ class Prepared(Struct, frozen=True, tag=True):
     ignored: Annotated[list[str], _Items] = []  # places of a schema's keywords that its grammar leaves out
     decision: DecisionForm | None = None
     open_ended: bool = False  # `max_tokens` is what the longest context leaves, not a figure of the request
-    # The number of last tokens that later prompts of the chat lack, then the number that other chats lack.
+    # The number of last tokens that later prompts of the chat lack, then the numbers that other chats lack.
     own: Annotated[tuple[TokenCount, ...], Meta(min_length=1, max_length=3)] = (1,)
     parts: bytes = b""  # of a conversation: digests of its tools, then of each message
 

@@ -1,7 +1,5 @@
 """Prefix reuse: start each request so that the least of its prompt has to be computed."""
 
-from collections.abc import Iterable
-
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.cells import CellMover
 from car_engine.batching.context import Context
@@ -84,6 +82,7 @@ class PrefixCache:
         idle = self._table.idle
         if not idle:
             return None
+        self._worth.use_awaited()
         order, spared = self._table.next_order(), self._worth.awaited(idle)
         if namespace is None or (grid is not None and self._index.memory.windows):
             sequence = self._ways.victim(idle, spared)
@@ -170,11 +169,11 @@ class PrefixCache:
         self,
         sequence: Sequence,
         prefix: Prefix | None,
-        stops: Iterable[int] = (),
-        read: KnownPrompt | None = None,
+        stops: list[int],
+        read: KnownPrompt | None,
     ) -> None:
         """Let others reuse the cells of a parked request that has a sequence again, with the marks that it lacks."""
-        sequence.prefix, sequence.stops, sequence.read = prefix, list(stops), read
+        sequence.prefix, sequence.stops, sequence.read = prefix, stops, read
         if read is not None and prefix is not None:
             read.prefix = prefix
         self._index.put(sequence)

@@ -17,7 +17,7 @@ def test_a_short_wait_ends_after_something_was_received_at_once() -> None:
 
     waiting = Thread(target=wait, daemon=True)
     waiting.start()
-    waiting.join(60)
+    waiting.join(HANG_S)
     assert not waiting.is_alive()
 
 

@@ -432,7 +432,7 @@ def test_of_equal_prefixes_the_one_with_most_computed_cells_is_followed(first: i
     for number, cells in enumerate((first, second)):
         sequence, prefix = engine.table.sequences[number], prefix_of(question(1), cells_of("me", NO_ADAPTERS))
         sequence.start(question(1), number)
-        engine.cache.resumed(sequence, prefix)
+        engine.cache.resumed(sequence, prefix, [], None)
         sequence.commit(cells)
     follower = engine.cache.start(question(2), "me")
     assert follower is not None

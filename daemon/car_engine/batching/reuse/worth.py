@@ -35,6 +35,15 @@ class Worth:
                 spared[number] = spared.get(number, 0.0) + alone
         return spared
 
+    def use_awaited(self) -> None:
+        """Count the saved cells that waiting requests begin with as used, so that others leave before them."""
+        for _, prompt in self._expected.prompts:
+            marks = [(mark.tokens, mark.source) for mark in self._index.marks(prompt) if mark.tokens]
+            saved = [(tokens, source) for tokens, source in marks if isinstance(source, SavedPrefix)]
+            if saved:
+                tokens, source = max(saved, key=itemgetter(0))
+                self._cells.used(prompt.cut(tokens), source)
+
     def resident(self, idle: list[Sequence]) -> list[int]:
         """Return the waiting requests that lose more without an idle sequence than it leaves them to compute."""
         return [key for key, prompt in self._expected.prompts if self._spares_most(prompt, idle)]
@@ -80,11 +89,8 @@ class Worth:
         marks = [mark for mark in self._index.marks(prompt) if mark.tokens]
         found = [(mark.tokens, mark.source.number) for mark in marks if mark.source in idle]
         (tokens, number), (second, _), *_ = [*sorted(found, reverse=True), (0, 0), (0, 0)]
-        saved = [(mark.tokens, mark.source) for mark in marks if isinstance(mark.source, SavedPrefix)]
-        for most, source in sorted(saved, key=itemgetter(0))[-1:]:
-            # It is used soon, so others leave before it.
-            self._cells.used(prompt.cut(most), source)
-        return number, tokens, max([second, *(min(most, tokens) for most, _ in saved)])
+        saved = [min(mark.tokens, tokens) for mark in marks if isinstance(mark.source, SavedPrefix)]
+        return number, tokens, max([second, *saved])
 
     def _read(self, prefix: Prefix) -> list[float]:
         """Return the seconds to have the cells of a prefix again that are in a file; empty if there is none."""
