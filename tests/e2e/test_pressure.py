@@ -169,13 +169,17 @@ async def test_under_pressure_requests_beyond_the_lowered_capacity_wait(served: 
         assert most == 4
 
 
+# Takes memory until less than so many bytes are left, and again whenever somebody else gives some back. No more: a
+# virtual machine's kernel may return what was given back at 16 MB a second.
 BALLAST = """
-import mmap, sys
-ballast = mmap.mmap(-1, int(sys.argv[1]))
-for page in range(0, len(ballast), 4096):
-    ballast[page] = 1
-print("held", flush=True)
-sys.stdin.read()
+import mmap, select, sys
+from car_base.host.memory import read_memory
+left, held = int(sys.argv[1]), []
+while not select.select([sys.stdin], [], [], 0.05)[0]:
+    while read_memory().available >= left:
+        held.append(block := mmap.mmap(-1, 1 << 24))
+        for page in range(0, len(block), mmap.PAGESIZE):
+            block[page] = 1
 """
 
 
@@ -184,7 +188,7 @@ async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_g
     before = read_memory()
     percent = 100 * before.available / before.total
     (folder / "card.toml").write_text(
-        f"[pressure]\ncalm_s = 0.5\nsome_available = {percent - 8}\ncritical_available = 1\n"
+        f"[pressure]\ncalm_s = 0.5\nsome_available = {percent - 4}\ncritical_available = 1\n"
         "some_stalled = 100\ncritical_stalled = 100\n[capacity]\nsequences = 8\n"
     )
     config = load_config(
@@ -197,12 +201,9 @@ async def test_real_memory_that_another_program_takes_lowers_capacity_until_it_g
         await capacity_becomes(client, 8)
         other = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-c", BALLAST, str(before.total * 16 // 100)),
+            *("-c", BALLAST, str(int(before.total * (percent - 8) / 100))),
             stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
         )
-        assert other.stdout is not None
-        assert await other.stdout.readline() == b"held\n"
         await capacity_becomes(client, 6)
         await other.communicate(b"")
         await capacity_becomes(client, 8)
