@@ -93,10 +93,10 @@ class Labelled(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class SequenceStatus(Labelled, frozen=True, kw_only=True, omit_defaults=True):
-    """One leased sequence; `id` is left out for requests of other users, which only administrators are sent."""
+    """One lease; `id` is left out for requests of other users, which only administrators are sent."""
 
     model: str
-    sequence: Annotated[int, note("its number in the engine")]
+    sequence: Annotated[int, note("in the engine; -1 of texts, and before the first step")]
     phase: Phase
     uid: int
     connection: int
@@ -227,10 +227,9 @@ class Status(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ]
     totals: Annotated[Totals, note("requests since the start")]
     memory: Annotated[Memory, note("of the machine")]
-    waiting: Annotated[
-        list[WaitingStatus],
-        note("requests for answers without a sequence: of the caller's user, for administrators of all; 100 at most"),
-    ] = field(default_factory=lambda: [])  # sent also when it is empty: see `Model.aliases`
+    waiting: Annotated[list[WaitingStatus], note("of the caller's user, for administrators of all; 100 at most")] = (
+        field(default_factory=lambda: [])
+    )  # sent also when it is empty: see `Model.aliases`
     more_connections: Annotated[
         MoreConnections | None, note("sums over the connections that the list leaves out; absent if it has all")
     ] = None

@@ -1140,10 +1140,7 @@ export interface Status {
   totals: Totals;
   /** of the machine */
   memory: Memory;
-  /**
-   * requests for answers without a sequence: of the caller's user, for administrators of all; 100
-   * at most
-   */
+  /** of the caller's user, for administrators of all; 100 at most */
   waiting?: WaitingStatus[];
   /** sums over the connections that the list leaves out; absent if it has all */
   more_connections?: MoreConnections;
@@ -1288,10 +1285,7 @@ export interface Queue {
   healthy: boolean;
 }
 
-/**
- * One leased sequence; `id` is left out for requests of other users, which only administrators are
- * sent.
- */
+/** One lease; `id` is left out for requests of other users, which only administrators are sent. */
 export interface SequenceStatus {
   /** of the request; of a connection's last call */
   person?: string;
@@ -1300,7 +1294,7 @@ export interface SequenceStatus {
   /** likewise */
   tenant?: string;
   model: string;
-  /** its number in the engine */
+  /** in the engine; -1 of texts, and before the first step */
   sequence: number;
   phase: "decode" | "prefill";
   uid: number;

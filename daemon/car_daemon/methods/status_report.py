@@ -181,12 +181,11 @@ class StatusReport:
         )
 
     def running(self) -> list[PendingAnswer]:
-        """Return the answers that hold a sequence, in order of arrival."""
+        """Return the answers that hold a lease, in order of arrival."""
         answers, of_engine = self._inference.runner.answers, self._scheduler.table.of_engine
         engines = [each.engine for entry in self._models.pool for each in entry.replicas if each.engine is not None]
         requests = [request for engine in engines for request in of_engine(engine) if request.state is State.RUNNING]
-        running = [answers[request.key] for request in sorted(requests, key=lambda request: request.key)]
-        return [answer for answer in running if answer.sequence is not None]
+        return [answers[request.key] for request in sorted(requests, key=lambda request: request.key)]
 
     def waiting(self) -> list[WaitingStatus]:
         """Return the requests that wait, the longest wait first; requests that wait for the same are one entry."""
@@ -387,10 +386,9 @@ class UserView:
 
     def _sequence(self, answer: PendingAnswer, viewer: Identity) -> SequenceStatus:
         request, origin = answer.request, answer.origin
-        assert answer.sequence is not None
         return SequenceStatus(
             model=request.model,
-            sequence=answer.sequence,
+            sequence=-1 if answer.sequence is None else answer.sequence,
             phase="decode" if request.produced else "prefill",
             uid=origin.identity.uid,
             person=origin.identity.person,

@@ -26,6 +26,7 @@ from car_protocol.infer import InferParams, Priority
 from car_protocol.limits import Limits
 from car_protocol.models import DeviceStatus
 from car_protocol.status import EngineStatus, Status
+from car_protocol.text import EmbedParams
 from tests.daemon.links import Link, ready_of
 
 QUEUE = 10
@@ -81,6 +82,11 @@ class Reported:
         (key,) = self.inference.infer(params, origin, cast(Responder, Client()), size=1, streams=False)
         return key
 
+    def embed(self) -> int:
+        """Send a text to embed; return its key."""
+        (key,) = self.inference.embed(EmbedParams(input=["a"]), ORIGIN, cast(Responder, Client()), size=1)
+        return key
+
     def run(self, sequence: int, prompt_tokens: int, origin: CallOrigin = ORIGIN) -> int:
         """Have a request's prompt computed in a sequence; return its key."""
         key = self.submit(origin=origin)
@@ -132,6 +138,19 @@ def test_requests_wait_for_an_engine_then_for_their_prompts_then_for_a_sequence(
         reported.inference.events.frame_received(1, Prepared(key, bytes(4 * 5), 8))
     # Two have the sequences.
     assert waits(reported) == [(None, "sequence", 1, 1500.0)]
+
+
+def test_what_runs_is_listed_before_its_first_step_and_texts_too(reported: Reported) -> None:
+    view = UserView(reported.report, server=lambda: cast(Server, []), admins=lambda: {0}, clock=lambda: reported.now)
+    reported.serve()
+    keys = [reported.submit(), reported.embed()]
+    for key in keys:
+        reported.inference.events.frame_received(1, Prepared(key, bytes(4 * 5), 8))
+    assert waits(reported) == []
+    listed = [(each.sequence, each.phase, each.prompt_tokens) for each in view.status(Identity(0)).sequences]
+    assert listed == [(-1, "prefill", 5)] * 2
+    reported.inference.events.frame_received(1, StepDone(1, [RequestUpdate(keys[0], 1, "", 0, 5)]))
+    assert [each.sequence for each in view.status(Identity(0)).sequences] == [1, -1]
 
 
 async def test_a_waiting_request_has_its_position_in_the_queue_of_all(reported: Reported) -> None:
