@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import NamedTuple
 
 from car_daemon.scheduler.account import TURN, Account, AccountTree, Kind, Path
@@ -66,6 +67,10 @@ class Lane(AccountTree):
         if kind in self.root.queues:
             yield from _order(self.root, kind)
 
+    def lacking(self, kind: Kind) -> Iterator[Account]:
+        """Yield for tenants with requests of a kind the label without a lease that goes first; 64 at most."""
+        return islice(_lacking(self.root, kind), LOOKED_AT)
+
     def _precedes(self, kind: Kind, other: Kind) -> bool:
         """Return whether the first request of a kind goes before that of another kind."""
         if kind.rank != other.rank:
@@ -109,11 +114,34 @@ def _first(account: Account, queue: LazyHeap[tuple[float, int], Hashable]) -> Ac
 
     Of the accounts less than a turn behind the least time it is the account whose turn is longest ago.
     """
-    near = [account.children[name] for name in queue.smallest(LOOKED_AT)]
-    while sum(queue.set(each.name, each.rank) for each in near):
-        near = [account.children[name] for name in queue.smallest(LOOKED_AT)]
+    near = _near(account, queue, LOOKED_AT)
     least = near[0].time
     return min((each for each in near if each.time < least + TURN), key=lambda each: each.turn)
+
+
+def _near(account: Account, queue: LazyHeap[tuple[float, int], Hashable], most: int) -> list[Account]:
+    """Return so many accounts below another, the least time first, by a queue that ranks them."""
+    near = [account.children[name] for name in queue.smallest(most)]
+    while sum(queue.set(each.name, each.rank) for each in near):
+        near = [account.children[name] for name in queue.smallest(most)]
+    return near
+
+
+def _lacking(account: Account, kind: Kind) -> Iterator[Account]:
+    """Yield the first label without a lease of each tenant below an account, of its children in turn."""
+    queue = account.queues[kind]
+    near = _near(account, queue, 1)
+    if near[0].held or near[0].children:
+        near = _near(account, queue, LOOKED_AT)
+    if not near[0].children:
+        yield from islice((label for label in near if not label.held), 1)
+        return
+    lines = [_lacking(each, kind) for each in near]
+    while lines:
+        line = lines.pop(0)
+        if (label := next(line, None)) is not None:
+            yield label
+            lines.append(line)
 
 
 def _order(account: Account, kind: Kind) -> Iterator[int]:

@@ -131,8 +131,7 @@ class WaitingRequests:
         self.age_after = age_after
         self.requests: dict[int, Request] = {}  # by key
         self.newcomers: list[Request] = []  # since the last plan of parkings
-        self._seeking: dict[Account, None] = {}  # labels that may have no lease, with requests that never had one
-        self._seeking_anew: dict[Account, None] = {}  # the labels that came to it since the last plan of parkings
+        self._seeking: dict[Account, None] = {}  # labels that came to have no lease since the last plan of parkings
         self.touched: dict[LaneTarget, None] = {}  # that changed since the last plan
         self.watchers: Counter[LaneTarget] = Counter()  # requests whose client follows their places
         self.cached = CacheOrder()
@@ -217,7 +216,7 @@ class WaitingRequests:
     def planned(self) -> None:
         """Forget what changed: parkings and positions were planned."""
         self.newcomers.clear()
-        self._seeking_anew.clear()
+        self._seeking.clear()
         self.touched.clear()
 
     def returned(self, request: Request) -> None:
@@ -233,25 +232,26 @@ class WaitingRequests:
     def seek(self, account: Account) -> None:
         """Note a label that may have no lease while requests wait that never had one."""
         if not account.held and account.queues:
-            self._seeking[account] = self._seeking_anew[account] = None
+            self._seeking[account] = None
 
     def seekers(self, *, new: bool) -> Iterator[Request]:
         """Yield for each tenant and kind the oldest unparked request of its label that goes first without a lease.
 
         With `new` only labels since the last plan count.
         """
-        firsts: dict[tuple[Account | None, Kind], Account] = {}
-        for label in list(self._seeking_anew if new else self._seeking):
-            kinds = () if label.held else _unparked(label)
-            if not kinds:
-                self._seeking.pop(label, None)
-            for kind in kinds:
-                if (first := firsts.get((label.parent, kind))) is not None:
+        lanes = self._charging.lanes
+        if new:
+            firsts: dict[tuple[Account | None, Kind], Account] = {}
+            for label in self._seeking:
+                for kind in () if label.held else _unparked(label):
+                    first = firsts.get((label.parent, kind), label)
                     firsts[label.parent, kind] = min(first, label, key=lambda each: each.rank)
-                elif len(firsts) < LOOKED_AT:
-                    firsts[label.parent, kind] = label
-        for (_, kind), label in firsts.items():
-            yield self.requests[self._charging.lane(kind.target.model).first(kind, label)]
+            found = [(kind, label) for (_, kind), label in firsts.items()]
+        else:
+            kinds = [kind for lane in lanes.values() for kind in _unparked(lane.root)]
+            found = [(kind, label) for kind in kinds for label in lanes[kind.target.model].lacking(kind)]
+        for kind, label in found:
+            yield self.requests[lanes[kind.target.model].first(kind, label)]
 
     def freed(self, model: str, engines: Collection[int] | None) -> None:
         """Let the requests of a model look for a free sequence: of some engines, or of any."""
@@ -338,5 +338,5 @@ class WaitingRequests:
         return None
 
 
-def _unparked(label: Account) -> list[Kind]:
-    return [kind for kind in label.queues if kind.target.engine is None]
+def _unparked(account: Account) -> list[Kind]:
+    return [kind for kind in account.queues if kind.target.engine is None]

@@ -16,8 +16,13 @@ AGE_AFTER = 30.0
 ANYWHERE = LaneTarget("m", None, None)
 
 
-def request(key: int, priority: Priority = "latency_critical", client: str = "") -> Request:
-    made = Request(RequestSpec(key=key, model="m", arrived=float(key), priority=priority, client=(0, client)))
+def request(
+    key: int, priority: Priority = "latency_critical", client: str = "", user: int = 0, process: int = 0
+) -> Request:
+    spec = RequestSpec(
+        key=key, model="m", arrived=float(key), priority=priority, client=(user, client), process=process
+    )
+    made = Request(spec)
     made.state = State.WAITING
     return made
 
@@ -99,3 +104,42 @@ def test_requests_are_served_in_the_order_that_is_foretold(
     foretold = [entry.key for entry in waiting.order(ANYWHERE)]
     assert foretold == served(waiting, now)
     assert len(foretold) == len(entries)
+
+
+WAITS = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from("abc"))
+
+
+@given(st.lists(st.tuples(WAITS, st.integers(0, 300), st.booleans())))
+def test_of_each_process_the_label_without_a_lease_looks_that_was_served_least(
+    waits: list[tuple[tuple[int, int, str], int, bool]],
+) -> None:
+    requests = [
+        request(key, client=label, user=user, process=process)
+        for key, ((user, process, label), _, _) in enumerate(waits)
+    ]
+    waiting, expected = waiting_with(requests), dict[object, Request]()
+    for entry, (_, tokens, holds) in zip(requests, waits, strict=True):
+        assert entry.label is not None
+        charge(tokens, entry.label)
+        entry.label.hold(int(holds))
+    for entry in requests:
+        label = entry.label
+        assert label is not None
+        first = expected.setdefault(label.parent, entry)
+        assert first.label is not None
+        if first.label.held or (not label.held and label.rank < first.label.rank):
+            expected[label.parent] = entry
+    lacking = [entry for entry in expected.values() if entry.label is not None and not entry.label.held]
+    assert sorted(each.key for each in waiting.seekers(new=False)) == sorted(each.key for each in lacking)
+
+
+def test_of_thousands_of_labels_64_look_at_once_and_of_each_user_one() -> None:
+    flood = [request(key, client="", process=key) for key in range(3000)]
+    few = [request(3000 + user, user=user) for user in (1, 2)]
+    waiting = waiting_with([*flood, *few])
+    for entry in few:
+        assert entry.label is not None
+        charge(100.0, entry.label)
+    looking = list(waiting.seekers(new=False))
+    assert len(looking) == 64
+    assert set(few) < set(looking)
