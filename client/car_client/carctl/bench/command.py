@@ -205,7 +205,7 @@ def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def positive(kind: type[T]) -> Callable[[str], T]:
-    """Return a parser of one number above 0."""
+    """Return a parser of one number above 0, a million at most."""
     expected = "whole number" if kind is int else "number"
 
     def read(text: str) -> T:
@@ -213,8 +213,8 @@ def positive(kind: type[T]) -> Callable[[str], T]:
             number: T = kind(text)  # type: ignore[call-arg]  # int or float, which take text
         except ValueError:
             raise ArgumentTypeError(f"{text!r} is not a {expected}") from None
-        if not 0 < number < float("inf"):  # type: ignore[operator]  # and which are numbers
-            raise ArgumentTypeError(f"{text!r}: give a number above 0")
+        if not 0 < number <= 1_000_000:  # type: ignore[operator]  # and which are numbers
+            raise ArgumentTypeError(f"{text!r}: give a number above 0, 1,000,000 at most")
         return number
 
     return read
