@@ -34,7 +34,9 @@ def home(folder: Path) -> Iterator[Path]:
 def test_engines_of_another_user_are_confined_alike(home: Path, tests: str) -> None:
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", f"--inh-caps={_READS}"]
     run = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"--basetemp={home}/base"]
-    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "XDG_RUNTIME_DIR": str(home)}
+    # Options for the whole run are not for this one: the other user may not write the files that they name.
+    own = dict.fromkeys(["HOME", "TMPDIR", "XDG_RUNTIME_DIR"], str(home))
+    environment = {**os.environ, **own, "PYTEST_ADDOPTS": ""}
     done = subprocess.run(
         [*become, f"--ambient-caps={_READS}", f"--bounding-set={_READS}", *run, tests],
         cwd=ROOT,
