@@ -129,7 +129,12 @@ class EngineLost(RequestError):
 
 
 class ContextExceeded(RequestError):
-    """Prompt and answer do not fit the context."""
+    """Prompt and answer do not fit the context; `param` is the question of a decision that does not."""
+
+    @property
+    def param(self) -> str:
+        """The path of the question; empty if the request is no decision."""
+        return str(self.data.get("param", ""))
 
 
 class SlowReader(RequestError):

@@ -102,6 +102,12 @@ def test_a_question_that_json_has_no_form_for_is_refused_before_it_is_sent(
     assert not any(call.method == "decide" for call in daemon.calls)
 
 
+def test_a_state_of_nothing_is_sent_for_the_daemon_to_refuse(daemon: FakeDaemon) -> None:
+    with Client(daemon.path) as client:
+        client.decide(None, OBJECTS)
+    assert daemon.params("decide")["state"] is None
+
+
 def test_a_state_may_hold_messages_and_other_objects(daemon: FakeDaemon) -> None:
     state = {"turns": [Message("user", "Hi")], "on": date(2026, 1, 31), "share": 0.5, "ids": (1, 2)}
     with Client(daemon.path) as client:

@@ -9,6 +9,7 @@ from car_client.carctl.failure import explain
 from car_client.errors import (
     BY_REASON,
     CardError,
+    ContextExceeded,
     DaemonUnavailable,
     InvalidParams,
     RequestError,
@@ -44,6 +45,12 @@ def test_invalid_params_names_the_member() -> None:
     assert isinstance(error, InvalidParams)
     assert error.param == "top_k"
     assert str(error).startswith("top_k: ")
+
+
+def test_a_context_that_is_exceeded_names_the_question_of_a_decision() -> None:
+    asked, plain = RpcError("context_exceeded", param="questions[2]"), RpcError("context_exceeded")
+    errors = [from_object(each.as_object()) for each in (asked, plain)]
+    assert [each.param for each in errors if isinstance(each, ContextExceeded)] == ["questions[2]", ""]
 
 
 def test_a_model_that_cannot_says_what_it_lacks() -> None:

@@ -206,6 +206,20 @@ async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deci
         ),
         (
             [
+                {"role": "user", "content": "Hi", "id": "42", "timestamp": 7},
+                {
+                    "role": "assistant",
+                    "reasoning_content": "Hm",
+                    "tool_calls": [{"index": 0, "id": "1", "function": {"name": "f", "arguments": "{}", "x": 1}}],
+                },
+            ],
+            [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]},
+            ],
+        ),
+        (
+            [
                 {
                     "role": "user",
                     "content": [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": URL}}],
@@ -223,6 +237,7 @@ async def test_questions_by_name_are_answered_by_name(offline: OfflineDoor, deci
         "messages",
         "messages in an object",
         "an answer of OpenAI's",
+        "members of others",
         "images first",
     ],
 )
@@ -455,6 +470,30 @@ async def test_an_image_that_cannot_be_used_is_refused_by_name(
     found = await offline.post("/v1/systemone", body)
     assert found.status == 422
     assert found.json["detail"][0]["msg"].startswith(f"{member}: ")
+
+
+@pytest.mark.parametrize(
+    ("more", "member"),
+    [
+        ({"state": "a text"}, "state"),
+        ({"state": "a text", "images": [URL]}, "images"),
+        ({"state": "<a>", "assets": {"<a>": {"data_base64": "!!"}}}, "assets"),
+        ({"state": [{"role": "user", "content": "Hi"}]}, "state"),
+    ],
+)
+async def test_what_the_daemon_refuses_of_an_image_names_the_member_that_has_it(
+    more: dict[str, Any], member: str, offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    deciding.answers["decide"] = RpcError("invalid_params", param="state", why="the image is not a PNG, JPEG or GIF")
+    found = await offline.post("/v1/systemone", {"questions": NOUL} | more)
+    assert found.json["detail"][0]["loc"] == ["body", member]
+
+
+async def test_a_state_of_nothing_reaches_the_daemon_which_asks_for_one(
+    offline: OfflineDoor, deciding: FakeDaemon
+) -> None:
+    await systemone(offline, state=None)
+    assert deciding.params("decide")["state"] is None
 
 
 async def test_other_errors_have_a_type_and_a_message(offline: OfflineDoor, deciding: FakeDaemon) -> None:

@@ -147,7 +147,7 @@ def _predicate(text: str) -> Predicate:
     name, statement = ("", text.strip()) if found is None else (found["name"], found["statement"].strip())
     if not statement:
         raise ArgumentTypeError("an empty text is no statement: write it like 'the customer is angry'")
-    if not name and len(statement.encode()) <= MAX_NAME_BYTES:
+    if not name and len(statement.encode(errors="surrogatepass")) <= MAX_NAME_BYTES:
         name = statement
     return Predicate(name=name or None, instructions=_question(statement, "Is it so: "))
 

@@ -18,6 +18,8 @@ from car_protocol.meta import note
 
 _TEXT_OR_JSON = "a text, or a JSON value, which is shown as JSON"
 _STATE = "state"
+# The members of a message that say something about it.
+_TURN = ("role", "content", "name", "tool_calls", "tool_call_id")
 _QUESTION = re.compile(r"questions\[(\d+)\](.*)", re.DOTALL)
 _MEMBERS = {"options": "criteria", "levels": "criteria", "true": "criteria.true", "false": "criteria.false"}
 
@@ -84,12 +86,14 @@ def read(request: SystemOneRequest, caller: Caller, parts: Mapping[str, bytes]) 
     assets = {name: converted(each, Asset, beneath("assets", name)) for name, each in (request.assets or {}).items()}
     state = _state(request, _images(assets, parts))
     _refuse_images(request)
-    params = given(state=state, questions=asked, model=request.model or None)
+    params = {"state": state} | given(questions=asked, model=request.model or None)
     params |= caller_params(caller, user=None, session=None, stream=False)
     labels = [(name, _labels(question)) for name, question in questions.items()]
     turns_at = _turns_at(request.state)
-    named = partial(_named, labels, own_names(request, caller), turns_at)
     media = "images" if request.images else "assets" if request.assets else turns_at
+    # Beside images a state is never empty: what the daemon refuses of it as a whole is an image.
+    own = own_names(request, caller) | ({} if media == turns_at else {_STATE: media})
+    named = partial(_named, labels, own, turns_at)
     return DecideJob(packed(params | own_decision(caller, request.card)), partial(_object, labels), named, media)
 
 
@@ -182,9 +186,12 @@ def _state(request: SystemOneRequest, assets: Mapping[str, str]) -> Any:
 def _message(message: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a message of chat completions with its images first, as the daemon has it.
 
-    Members without a value are left out: an answer of OpenAI's comes with `refusal` and `annotations`.
+    Other members, and members without a value, are left out: an answer of OpenAI's comes with `refusal`, a call of a
+    stream with `index`.
     """
-    message = {name: value for name, value in message.items() if value not in (None, [])}
+    message = _only(_TURN, message)
+    if isinstance(calls := message.get("tool_calls"), list):
+        message["tool_calls"] = [_call(call) for call in calls]
     if not message.keys() & {"content", "tool_calls"}:
         message["content"] = ""
     content = message.get("content")
@@ -194,6 +201,18 @@ def _message(message: dict[str, Any], place: str) -> dict[str, Any]:
         raise bad(f"{place}.content", "Expected `str | array | null`")
     parts = [_part(part, f"{place}.content[{number}]") for number, part in enumerate(content)]
     return message | {"content": sorted(parts, key=lambda part: part["type"] != "image")}
+
+
+def _only(members: Sequence[str], value: dict[str, Any]) -> dict[str, Any]:
+    return {name: value[name] for name in members if value.get(name) not in (None, [])}
+
+
+def _call(call: Any) -> Any:
+    if not isinstance(call, dict):
+        return call
+    function = call.get("function")
+    own = {"function": _only(("name", "arguments"), function)} if isinstance(function, dict) else {}
+    return _only(("id", "type", "function"), call) | own
 
 
 def _part(part: Any, place: str) -> dict[str, Any]:

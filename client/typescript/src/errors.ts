@@ -102,8 +102,12 @@ export class ModelUnavailable extends RequestError {}
 /** The engine died while it served the request. */
 export class EngineLost extends RequestError {}
 
-/** Prompt and answer do not fit the context. */
-export class ContextExceeded extends RequestError {}
+/** Prompt and answer do not fit the context; `param` is the question of a decision that does not. */
+export class ContextExceeded extends RequestError {
+  get param(): string {
+    return String(this.data.param ?? "");
+  }
+}
 
 /** The stream was read too slowly. */
 export class SlowReader extends RequestError {}

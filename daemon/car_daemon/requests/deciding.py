@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from car_base.ipc import frames
 from car_base.ipc.codec import TOKEN_BYTES, vector_of
@@ -63,8 +64,7 @@ class DecisionAnswer:
         self._namespace = namespace_of(origin, params.cache_salt)
         self._prepared = frames.Prepared(request.key, b"", 0)
         self._readings: list[list[float]] = []
-        self._answered = 0  # questions
-        self._last = 0.0  # the time of the last answer, before any that of the lease
+        self._answered_at: list[float] = []  # the time of the lease, then of each question's answer
         self._end: frames.End | None = None
 
     def __repr__(self) -> str:
@@ -75,6 +75,10 @@ class DecisionAnswer:
         """Whether a question has its answer."""
         return self._answered > 0
 
+    @property
+    def _answered(self) -> int:
+        return max(0, len(self._answered_at) - 1)
+
     def failure(self, context_tokens: int) -> EngineFailure | None:
         """Return the error that its engine, whose sequences have this context, ended it with."""
         match self._end and self._end.fault:
@@ -82,9 +86,11 @@ class DecisionAnswer:
                 return None
             case "context":
                 form = self._form
-                longest = form.prefix + max(tail.length for tail in form.tails)
-                figures = {"prompt_tokens": longest, "max_tokens": None, "context_tokens": context_tokens}
-                return EngineFailure("context_exceeded", figures)
+                tails = iter(form.tails)
+                longest = [max(next(tails).length for _ in range(each.readings)) for each in form.questions]
+                figures = {"prompt_tokens": form.prefix + max(longest), "max_tokens": None}
+                param = f"questions[{longest.index(max(longest))}]"
+                return EngineFailure("context_exceeded", {**figures, "context_tokens": context_tokens, "param": param})
             case "image":
                 return EngineFailure("invalid_params", {"param": "state", "why": DAMAGED_IMAGE})
             case "audio":
@@ -112,7 +118,7 @@ class DecisionAnswer:
         """Return the frame that runs the request from its beginning; the readings of a dead engine are dropped."""
         assert self.request.leased_at is not None
         self._latencies.queued.observe(self.request.leased_at - self.request.spec.arrived)
-        self._readings, self._answered, self._last = [], 0, self._clock()
+        self._readings, self._answered_at = [], [self._clock()]
         options = GenerationOptions(reproducible=self._params.reproducible, lora=self._params.lora)
         return frames.Run(self._prepared, options, self._namespace)
 
@@ -132,13 +138,10 @@ class DecisionAnswer:
         for form in self._form.questions:
             needed += form.readings
             answered += needed <= len(self._readings)
-        for question in questions[self._answered : answered]:
-            now = self._clock()
-            self._latencies.answered(type_of(question), now - self._last)
-            self._last = now
-        if answered > self._answered and self._params.progress:
-            self._responder.progress(Progress(self.origin.id, "questions", done=answered, total=len(questions)))
-        self._answered = answered
+        if new := answered - self._answered:
+            self._answered_at += [self._clock()] * new
+            if self._params.progress:
+                self._responder.progress(Progress(self.origin.id, "questions", done=answered, total=len(questions)))
 
     def queued(self, position: int, eta_ms: int | None) -> None:
         """Send the request's position in the queue."""
@@ -161,6 +164,8 @@ class DecisionAnswer:
             ),
         )
         self._latencies.decisions += 1
+        for question, (before, after) in zip(self._params.questions, pairwise(self._answered_at), strict=True):
+            self._latencies.answered(type_of(question), after - before)
         self._responder.result(decision)
 
     def fail(self, reason: str, data: dict[str, object]) -> None:

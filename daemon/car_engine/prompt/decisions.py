@@ -1,7 +1,7 @@
 """Questions about one state as prompts: rendered one by one, and cut into their common prefix and tails."""
 
 import json
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -265,18 +265,23 @@ def _conversation(params: DecisionPrompt, question: Question, items: list[ShownO
         lines.append(f"{label}. {key}" + (f": {shown(description)}" if description not in (None, "") else ""))
     asked = "\n".join(["", "", *lines, _LAST])
     messages = params.messages
-    parts = [TextPart(shown(params.state))] if messages is None else [part for each in messages for part in _told(each)]
+    called = {call.id: call.function.name for each in messages or [] for call in each.tool_calls or []}
+    told = [part for each in messages or [] for part in _told(each, called)]
+    parts = [TextPart(shown(params.state))] if messages is None else told
     content = _joined([*parts, TextPart(asked)])
     return Chat(messages=[Message("system", _SYSTEM), Message("user", content)], reasoning="off")
 
 
-def _told(message: Message) -> Iterator[TextPart | ImagePart | AudioPart]:
-    """Yield a message of the state as a part of a text about a conversation."""
-    yield TextPart(f"{message.role} {message.name}: " if message.name else f"{message.role}: ")
+def _told(message: Message, called: Mapping[str, str]) -> Iterator[TextPart | ImagePart | AudioPart]:
+    """Yield a message of the state as a part of a text about a conversation, each call in a line.
+
+    `called` are the names of tools by the call's id, because a result may have the id alone.
+    """
+    name = message.name or called.get(message.tool_call_id or "")
+    yield TextPart(f"{message.role} {name}: " if name else f"{message.role}: ")
     yield from message.content if isinstance(message.content, list) else [TextPart(message.text)]
-    for call in message.tool_calls or []:
-        yield TextPart(f"{call.function.name}({call.function.arguments})")
-    yield TextPart("\n")
+    calls = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls or []]
+    yield TextPart("\n".join([*[""] * bool(message.content and calls), *calls]) + "\n")
 
 
 def _joined(parts: list[TextPart | ImagePart | AudioPart]) -> str | list[TextPart | ImagePart | AudioPart]:

@@ -1,5 +1,6 @@
 """`carctl decide`: questions from flags, answers as lines, bars and JSON, and an exit code for scripts."""
 
+import os
 import re
 from pathlib import Path
 
@@ -208,6 +209,11 @@ def test_wrong_use_says_what_to_write(daemon: FakeDaemon, arguments: tuple[str, 
     done = carctl("--socket", daemon.path, "decide", *arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert words in done.stderr.decode()
+
+
+def test_a_statement_that_is_not_utf_8_is_refused_in_words(daemon: FakeDaemon) -> None:
+    done = carctl("--socket", daemon.path, "decide", "x", "--predicate", os.fsdecode(b"it is \xff"))
+    assert (done.returncode, done.stderr) == (2, b"carctl: the text is not UTF-8\n")
 
 
 def test_a_file_is_json_if_it_can_be_read_so(daemon: FakeDaemon, tmp_path: Path) -> None:

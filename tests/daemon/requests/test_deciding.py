@@ -166,6 +166,7 @@ def test_the_readings_of_a_dead_engine_are_dropped() -> None:
     (answer,) = asked.decision.answers
     assert isinstance(answer, ChoiceAnswer)
     assert answer.choice == "c"
+    assert asked.latencies.questions == {"choice": 1}
 
 
 def test_progress_has_the_questions_that_are_done_and_not_the_readings() -> None:
@@ -176,6 +177,9 @@ def test_progress_has_the_questions_that_are_done_and_not_the_readings() -> None
         ("questions", 1, 2),
         ("questions", 2, 2),
     ]
+    assert asked.latencies.questions == {}
+    asked.end()
+    assert len(asked.decision.answers) == 2
     assert asked.latencies.questions == {"choice": 1, "predicate": 1}
 
 
@@ -203,6 +207,17 @@ def test_a_fault_of_the_engine_is_the_error_of_the_request(fault: Fault, reason:
     failure = asked.answer.failure(64)
     assert failure is not None
     assert failure.reason == reason
+
+
+def test_a_context_that_is_too_short_names_the_question_that_needs_most() -> None:
+    asked = Asked([PREDICATE, CHOICE, SCORE], [QuestionForm(1, 1.0), QuestionForm(2, 1.0), QuestionForm(1, 1.0)])
+    form = asked.answer.as_run().prepared.decision
+    assert form is not None
+    form.tails[2] = Tail(5, 3)
+    asked.end("context")
+    failure = asked.answer.failure(12)
+    assert failure is not None
+    assert (failure.data["param"], failure.data["prompt_tokens"]) == ("questions[1]", 15)
 
 
 def test_an_engine_gets_the_questions_and_the_temperatures_of_the_models_entry() -> None:

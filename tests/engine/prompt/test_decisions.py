@@ -82,6 +82,21 @@ def test_a_chat_model_is_shown_the_state_then_the_question_with_its_labels() -> 
     assert team.startswith("<|start|>system\n")
 
 
+def test_each_call_of_a_conversation_has_a_line_and_each_result_the_name_of_its_tool() -> None:
+    def call(number: int, name: str) -> dict[str, Any]:
+        return {"id": str(number), "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+    state = [
+        {"role": "assistant", "content": "Let me look", "tool_calls": [call(1, "weather"), call(2, "time")]},
+        {"role": "tool", "tool_call_id": "2", "content": "noon"},
+        {"role": "tool", "tool_call_id": "unknown", "content": "rain"},
+        {"role": "assistant", "content": None, "tool_calls": [call(3, "rain")]},
+    ]
+    (text,) = prompts(prepared(ANGRY, state=state))
+    told = "assistant: Let me look\nweather({})\ntime({})\ntool time: noon\ntool: rain\nassistant: rain({})\n"
+    assert f"<|start|>user\n{told}\n\nQuestion" in text
+
+
 @pytest.mark.parametrize("nothing", [None, "", [], {}])
 def test_a_question_without_instructions_asks_which_is_so(nothing: Any) -> None:
     (text,) = prompts(prepared(Predicate(instructions=nothing, true="shouts", false="whispers")))
