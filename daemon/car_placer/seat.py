@@ -30,7 +30,7 @@ _OPEN_S = 30.0
 _ANSWER_S = 1.0
 _PROGRESS_S = 2.0
 _HUB_VARIABLES = ("HF_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_")
-PULL = (sys.executable, "-m", "car_client.carctl", "models", "pull")
+PULL = (sys.executable, "-P", "-m", "car_client.carctl", "models", "pull")
 
 
 class Where(Struct, frozen=True, array_like=True):

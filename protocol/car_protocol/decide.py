@@ -9,7 +9,7 @@ from msgspec import Meta, Struct, field
 from car_protocol.conversation import Message, Messages, check_exact
 from car_protocol.infer import MAX_SESSION_BYTES, GenerationOptions, Lora, Milliseconds, Priority
 from car_protocol.meta import Label, Params, Tenant, check_bytes, check_origin, note
-from car_protocol.params import reason_of
+from car_protocol.params import message_of, reason_of
 
 MAX_QUESTIONS = 400
 MAX_OPTIONS = 255
@@ -118,8 +118,9 @@ class DecisionPrompt(Params, frozen=True, kw_only=True):
         try:
             return msgspec.convert(state, Messages)
         except msgspec.ValidationError as error:
-            place = str(error).partition(" - at `$")[2].rstrip("`")
-            why = reason_of(str(error), Message, place.partition(".")[2])
+            message = message_of(error)
+            place = message.rpartition(" - at `$")[2].rstrip("`")
+            why = reason_of(message, Message, place.partition(".")[2])
             raise ValueError(
                 f"`state{place}`: is no message: {why}; to show the list as JSON, put it into an object"
             ) from None

@@ -72,12 +72,16 @@ T = TypeVar("T", bound=msgspec.Struct)
 # The messages of our own checks begin with the member.
 _PATH = re.compile(r" - at (?:`key` in )?`\$\.((\w+)[^`]*)`$")
 # Around the reason: the member, which `param` has, the path, and a value that the client sent.
-_AROUND = re.compile(r"^`[\w.\[\]]+`: |(?<=value) '.*'(?= - at |$)| - at (?:`key` in )?`\$[^`]*`$", re.DOTALL)
+_AROUND = re.compile(
+    r"""^`[\w.\[\]]+`: |(?<=value) (?:'.*'|".*")(?= - at |$)| - at (?:`key` in )?`\$[^`]*`$""", re.DOTALL
+)
 # Of an object at a path: the member that it lacks, or has too much.
 _OF_STRUCT = re.compile(r"(?:unknown field|required field) `([^`]*)` - at ")
 _NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
 _MAX_NAME = 128
 _MAX_WHY = 256
+# Half of it has any message of msgspec but for the value, and half of it any path.
+_MAX_MESSAGE = 1024
 
 
 def decode_params(kind: type[T], text: bytes) -> T:
@@ -92,6 +96,15 @@ def decode_params(kind: type[T], text: bytes) -> T:
         return msgspec.json.decode(text, type=kind)
     except NOT_JSON as error:
         raise _fault(kind, text, error) from error
+
+
+def message_of(error: Exception) -> str:
+    """Return msgspec's message; of a long one the middle is left out, where the value is that the client sent.
+
+    Its begin says what is wrong and its end where. Patterns that look for both would take long for a long value.
+    """
+    message, half = str(error), _MAX_MESSAGE // 2
+    return message if len(message) <= _MAX_MESSAGE else message[:half] + message[-half:]
 
 
 def reason_of(message: str, kind: Any, path: str) -> str:
@@ -112,7 +125,7 @@ def _fault(kind: type, text: bytes, error: Exception) -> RpcError:
         pass
     except NOT_JSON:
         return RpcError("parse_error")
-    message = str(error)
+    message = message_of(error)
     place, member = _place(message)
     why = reason_of(message, kind, place)[:_MAX_WHY]
     param = member

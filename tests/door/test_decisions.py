@@ -330,12 +330,22 @@ def form(request: bytes, file: bytes) -> bytes:
         (b'--part\r\nContent-Disposition: form-data; name="a"\r\n\r\n{}\r\n--part--', "no part `request`"),
         (b'--part\r\nContent-Disposition: form-data; name="request"\r\n\r\n{}', "no end"),
         (b"--part\r\n\r\n" * 80 + b"--part--", "more than 64 files"),
+        (
+            b"--part\r\nContent-Disposition: form-data" + b"; a=b" * 80_000 + b"\r\n\r\n{}\r\n--part--",
+            "more than 4,096 bytes",
+        ),
     ],
 )
 async def test_a_form_that_is_none_is_refused(body: bytes, why: str, offline: OfflineDoor) -> None:
     found = await offline.post("/v1/systemone", body, **FORM)
     assert found.status == 422
     assert why in found.json["detail"][0]["msg"]
+
+
+async def test_a_long_type_of_a_form_is_refused(offline: OfflineDoor) -> None:
+    found = await offline.post("/v1/systemone", b"--a--", content_type='multipart/form-data; boundary="' + ";" * 50_000)
+    assert found.status == 422
+    assert "more than 4,096 bytes" in found.json["detail"][0]["msg"]
 
 
 async def test_an_image_of_a_form_that_no_asset_names_is_refused(offline: OfflineDoor, deciding: FakeDaemon) -> None:

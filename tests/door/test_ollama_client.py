@@ -144,6 +144,8 @@ async def test_a_second_turn_carries_calls_and_results(offline: OfflineDoor, fak
     [
         ("/api/chat", {"messages": []}, "model"),
         ("/api/generate", {"model": "guide", "prompt": "x", "keep_alive": "soon"}, "keep_alive"),
+        ("/api/generate", {"model": "guide", "prompt": "x", "keep_alive": "1" * 9999 + "x"}, "keep_alive"),
+        ("/api/generate", {"model": "guide", "prompt": "x", "keep_alive": "1h5"}, "keep_alive"),
         ("/api/generate", {"model": "guide", "prompt": "x", "template": "{{ .Prompt }}"}, "template"),
         ("/api/generate", {"model": "guide", "prompt": "x", "format": "xml"}, "format"),
         ("/api/embed", {"model": "guide", "input": [1]}, "input"),

@@ -114,6 +114,15 @@ def test_text_that_is_no_utf8_or_nests_too_deep_is_a_parse_error(text: bytes) ->
             b'{"messages":[{"role":"user","content":[{"type":"SECRET - at `$.x`"}]}]}',
             "Invalid value: write text or image or audio",
         ),
+        (b'{"prompt":"a","priority":"it\'s SECRET"}', 'Invalid enum value: write "latency_critical" or "throughput"'),
+        (
+            b'{"prompt":"a","priority":"' + b"value '" * 20_000 + b'"}',
+            'Invalid enum value: write "latency_critical" or "throughput"',
+        ),
+        (
+            b'{"prompt":"a","priority":" - at `$.' + b"a" * 200_000 + b'`x"}',
+            'Invalid enum value: write "latency_critical" or "throughput"',
+        ),
         (b"{}", "give exactly one of prompt, tokens, messages"),
         (b'{"prompt":"a","json_schema":{"minimum":1e999}}', "Number out of range"),
     ],
@@ -122,6 +131,7 @@ def test_a_fault_says_what_was_expected_and_repeats_no_value(text: bytes, why: s
     with pytest.raises(RpcError) as caught:
         decode_params(InferParams, text)
     assert caught.value.data["why"] == why
+    assert "SECRET" not in str(caught.value.data)
 
 
 def test_limits_in_bytes_count_bytes() -> None:

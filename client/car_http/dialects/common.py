@@ -18,7 +18,7 @@ from car_protocol.errors import RpcError
 from car_protocol.infer import MAX_SESSION_BYTES
 from car_protocol.limits import MAX_MEMBERS
 from car_protocol.meta import MAX_LABEL_BYTES, TRACEPARENT
-from car_protocol.params import in_words
+from car_protocol.params import in_words, message_of
 
 T = TypeVar("T")
 Names = Mapping[str, Sequence[str]]  # by the daemon's params, the members of a dialect that they come from
@@ -55,7 +55,7 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise _fault(str(error), kind) from error
+        raise _fault(message_of(error), kind) from error
     except NOT_JSON as error:
         raise _not_json() from error
 
@@ -65,7 +65,7 @@ def of_texts(members: Mapping[str, str], kind: type[T]) -> T:
     try:
         return msgspec.convert(members, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _fault(str(error), kind) from error
+        raise _fault(message_of(error), kind) from error
 
 
 def converted(value: Any, kind: Any, place: str) -> Any:
@@ -73,7 +73,7 @@ def converted(value: Any, kind: Any, place: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        fault = _fault(str(error), kind)
+        fault = _fault(message_of(error), kind)
         within = fault.param or ""
         dot = "." if within and not within.startswith("[") else ""
         message = f"{place}{dot}{fault.message}" if within else f"{place}: {fault.message}"

@@ -42,7 +42,7 @@ KINDS = (
     "web_search",
     "x_search",
 )
-_VENDOR_TOOL = re.compile(rf"(?:[\w-]+:)?({'|'.join(KINDS)})(?:_.*)?|([\w-]+:[\w.-]+)", re.DOTALL)
+_VENDOR_TOOL = re.compile(rf"(?:[\w-]+:)?({'|'.join(KINDS)})(?:_.*)?|([\w-]{{1,32}}:[\w.-]{{1,64}})", re.DOTALL)
 
 
 def vendor_tool(kind: str | None) -> str | None:

@@ -16,6 +16,7 @@ from car_http.daemon.pool import DaemonPool
 from car_http.dialects.common import Caller, decode, of_texts, packed
 from car_http.dialects.forms import members_and_file, request_and_files
 from car_http.dialects.job import Job
+from car_http.dialects.vendor_tools import each_once
 from car_http.exchange import JSON, Exchange
 from car_http.feeds import Feeds
 from car_http.metrics import DoorMetrics
@@ -125,7 +126,9 @@ async def answer_job(door: DoorContext, exchange: Exchange, job: Job) -> None:
     bound_thoughts(job.params, door.efforts)
     job.params.update(packed(job.params))
     if job.left_out:
-        _LOG.info("left out of a request, because only its vendor's models know it: %s", ", ".join(job.left_out))
+        # What stands around a colon may be any text.
+        known = each_once("another" if ":" in name else name for name in job.left_out)
+        _LOG.info("left out of a request, because only its vendor's models know it: %s", ", ".join(known))
     if "model" not in job.params:
         job.writer.name_model((await door.catalogue.default()).name)
     with named_as_sent(job.members):

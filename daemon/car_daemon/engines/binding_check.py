@@ -127,9 +127,14 @@ def check_binding(model: Path, module: str = "car_engine.trial") -> BindingCheck
     if importlib.util.find_spec(_BINDING) is None:
         return BindingCheck(False, f"llama-cpp-python is not installed: {build_it(_INSTALL)}")
     try:
-        # This Python and a module of this package, without a shell.
+        # This Python and a module of this package, without a shell, and without the current folder (-P): others may
+        # have left a file with the name of a module there.
         trial = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", module, model], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+            [sys.executable, "-P", "-m", module, model],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return BindingCheck(False, f"llama.cpp decoded nothing within {_PATIENCE_S:.0f} s: {build_it()}")

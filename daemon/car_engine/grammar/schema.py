@@ -182,7 +182,7 @@ def left_out(warnings: list[str], schema: _Schema) -> list[str]:
         f"{place}/{_escaped(keyword)}"
         for place, each in schemas_in(schema)
         for keyword, value in each.items()
-        if keyword in keywords or (keyword == "format" and value in formats)
+        if keyword in keywords or (keyword == "format" and isinstance(value, str) and value in formats)
     ]
 
 
@@ -209,7 +209,7 @@ def _about(error: str) -> Callable[[_Schema], bool] | None:
         keywords = set(_QUOTED.findall(found[1]))
         return lambda each: not keywords.isdisjoint(each)
     if (found := _FORMAT.search(error)) is not None:
-        name = found[1].splitlines()[0]
+        name = found[1].partition("\n")[0]
         return lambda each: each.get("format") == name
     if "oneOf constraints" in error:
         return lambda each: _ONE_OF in each

@@ -197,19 +197,24 @@ def referred(reference: str, root: Any) -> Any:
     return target
 
 
+def listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    """Return the list of a schema's keyword, empty if the keyword is missing or has another value."""
+    value = schema.get(keyword)
+    return value if isinstance(value, list) else []
+
+
 def _types(schema: Any, root: dict[str, Any], depth: int) -> set[str]:
     """Return the names of the types that a schema allows, empty if it does not list them."""
     if not isinstance(schema, dict) or not depth:
         return set()
     if isinstance(reference := schema.get("$ref"), str):
         return _types(referred(reference, root), root, depth - 1)
-    listed = schema.get("type")
-    if listed is not None:
-        return {listed} if isinstance(listed, str) else set(map(str, listed))
+    if (kind := schema.get("type")) is not None:
+        return {kind} if isinstance(kind, str) else set(map(str, listed(schema, "type")))
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(values, list):
         return {"string" if isinstance(value, str) else "value" for value in values}
-    found = [_types(each, root, depth - 1) for key in ("anyOf", "oneOf") for each in schema.get(key) or ()]
+    found = [_types(each, root, depth - 1) for key in ("anyOf", "oneOf") for each in listed(schema, key)]
     return set().union(*found) if found and all(found) else set()
 
 

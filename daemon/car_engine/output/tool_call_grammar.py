@@ -8,7 +8,7 @@ from typing import Any
 from car_base.ipc.types import ParameterKind, ToolStyle
 from car_engine.grammar.schema import closed
 from car_engine.output.families import CDATA, FAMILIES, Aside, Attribute, Blank, Family, Head, Maybe
-from car_engine.output.literals import kinds_of, resolved
+from car_engine.output.literals import kinds_of, listed, resolved
 from car_protocol.conversation import Function
 
 TokenOf = Callable[[str], int | None]
@@ -92,7 +92,7 @@ class LiteralGrammar:
         """Return the element of an object's members, in the order of the schema: required members first."""
         properties = schema.get("properties")
         properties = properties if isinstance(properties, dict) else {}
-        required = [key for key in properties if key in (schema.get("required") or ())]
+        required = [key for key in properties if key in listed(schema, "required")]
         optional = [key for key in properties if key not in required]
         written = {
             key: f"{self._key(key, depth)} {self._value(resolved(schema, key, root), root, f'{name}_{number}', depth)}"
@@ -274,7 +274,7 @@ class _Writer:
     def _parameters(self, function: Function, index: int) -> str:
         schema = function.parameters
         kinds = kinds_of([function])[function.name]
-        required = schema.get("required") or ()
+        required = listed(schema, "required")
         written = []
         for number, (key, kind) in enumerate(kinds.items()):
             name = f"args{index}_{number}"

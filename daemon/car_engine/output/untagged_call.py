@@ -7,7 +7,7 @@ from msgspec import MsgspecError, json
 
 from car_engine.output.families import Family
 from car_engine.output.json_object import take_value, text_of
-from car_engine.output.literals import referred
+from car_engine.output.literals import listed, referred
 from car_engine.output.stream_buffer import Steps, StreamBuffer
 
 # Arguments have 64 levels at most, and alternatives that refer to each other multiply: beyond it a text is no call.
@@ -56,9 +56,9 @@ class _Check:
             _is_of_type(value, schema.get("type"))
             and _is_chosen(value, schema)
             and self._members_hold(value, schema, depth)
-            and all(self._holds(value, each, depth - 1) for each in _listed(schema, "allOf"))
+            and all(self._holds(value, each, depth - 1) for each in listed(schema, "allOf"))
             and all(
-                any(self._holds(value, each, depth - 1) for each in _listed(schema, keyword))
+                any(self._holds(value, each, depth - 1) for each in listed(schema, keyword))
                 for keyword in ("anyOf", "oneOf")
                 if keyword in schema
             )
@@ -72,29 +72,24 @@ class _Check:
         properties = schema.get("properties")
         named = properties if isinstance(properties, dict) else {}
         other = schema.get("additionalProperties")
-        return all(name in value for name in _listed(schema, "required")) and all(
+        return all(name in value for name in listed(schema, "required")) and all(
             self._holds(each, named.get(name, other), depth - 1) for name, each in value.items()
         )
 
 
-def _is_of_type(value: Any, listed: Any) -> bool:
-    names = [listed] if isinstance(listed, str) else listed
+def _is_of_type(value: Any, kinds: Any) -> bool:
+    names = [kinds] if isinstance(kinds, str) else kinds
     if not isinstance(names, list):
         return True
-    kinds = tuple(kind for name in names for kind in _TYPES.get(str(name), ()))
+    allowed = tuple(kind for name in names for kind in _TYPES.get(str(name), ()))
     if isinstance(value, bool):
-        return bool in kinds
-    return isinstance(value, kinds) or (int in kinds and isinstance(value, float) and value.is_integer())
+        return bool in allowed
+    return isinstance(value, allowed) or (int in allowed and isinstance(value, float) and value.is_integer())
 
 
 def _is_chosen(value: Any, schema: dict[str, Any]) -> bool:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     return not isinstance(choices, list) or value in choices
-
-
-def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
-    listed = schema.get(keyword)
-    return listed if isinstance(listed, list) else []
 
 
 _NONE = ("", "")

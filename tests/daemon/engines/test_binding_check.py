@@ -37,6 +37,14 @@ def test_a_trial_is_judged_by_its_end_and_its_speed(
     assert works or "make rebuild" in check.text
 
 
+def test_a_file_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("llama_cpp")
+    (tmp_path / "json.py").write_text("open('planted', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert check_binding(guide.PATH).works
+    assert not (tmp_path / "planted").exists()
+
+
 def test_a_missing_binding_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     check = check_binding(Path("model.gguf"))

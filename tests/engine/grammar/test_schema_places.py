@@ -14,7 +14,8 @@ NESTED: dict[str, Any] = {
         "c": {"oneOf": [{"type": "integer"}, {"type": "number", "minimum": -1}]},
         "d": {"pattern": "(?=a)b"},
         "e": {"$ref": "#/$defs/none"},
-        "f": {"minLength": -1},
+        "f": {"minLength": -1, "format": ""},
+        "g": {"format": []},
     },
 }
 
@@ -24,6 +25,7 @@ NESTED: dict[str, Any] = {
     [
         ('Unimplemented keys: ["uniqueItems"]', "/properties/a~1b"),
         ("Unknown format: color", "/properties/a~1b/items"),
+        ("Unknown format: ", "/properties/f"),
         ("oneOf constraints are not supported", "/properties/c"),
         ("regex parse error:\n    (?=a)b\n", "/properties/d"),
         ("Pointer '/$defs/none' does not exist", "/properties/e"),

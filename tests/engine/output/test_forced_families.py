@@ -170,6 +170,18 @@ def test_a_model_that_ends_its_call_as_it_separates_calls_writes_one_call(style:
         assert words.follow(grammar, wish, most=4 * len(wish)) == (wish, True)
 
 
+@pytest.mark.parametrize("odd", [5, True, 1.5, {"a": 1}, "a", [5]])
+@pytest.mark.parametrize("style", STYLES)
+def test_keywords_with_values_that_no_schema_has_say_nothing(style: ToolStyle, odd: object) -> None:
+    places = [{"type": odd}, {"anyOf": odd}, {"oneOf": odd}, {"enum": odd}, {"type": "object", "required": odd}]
+    properties: dict[str, object] = {f"p{number}": each for number, each in enumerate(places)}
+    properties["inner"] = {"type": "object", "properties": {"a": {"type": "string"}}, "required": odd}
+    tool = Function("get", "", {"type": "object", "properties": properties, "required": odd})
+    words = vocabulary(style, control=False)
+    assert set(kinds_of([tool])["get"]) == set(properties)
+    assert tool_call_grammar(style, [tool], one=True, token_of=words.token_of)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("control", [False, True], ids=["text", "control tokens"])
 @pytest.mark.parametrize("style", STYLES)

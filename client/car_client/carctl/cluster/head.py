@@ -15,7 +15,7 @@ _TIMEOUT_S = 5.0
 # Its import of Ray takes seconds on a busy machine.
 _CHECK_S = 60.0
 _NOT_CONNECTED = 3
-_CHECK = (sys.executable, "-m", "car_placer.ray_head")
+_CHECK = (sys.executable, "-P", "-m", "car_placer.ray_head")
 
 
 class Unreachable(CardError):

@@ -49,7 +49,7 @@ _NAMES = {
     **{name: (f"options.{name}",) for name in (*_SAME, "top_k", "repeat_last_n", "seed", "stop")},
 }
 EMBED_NAMES = {"input": ("input", "prompt")}
-_DURATION = re.compile(r"-?(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h)?)+", re.ASCII)
+_DURATION = re.compile(r"-?(?:\d+(?:\.\d*)?|(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+)", re.ASCII)
 Whole = Annotated[int | float, note("a whole number; a fraction is dropped")]
 
 
