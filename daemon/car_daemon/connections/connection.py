@@ -143,8 +143,8 @@ class Connection(asyncio.Protocol):
         self._outbound.open(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Cut frames; the first is carried out at once, the others in turn."""
-        inbound = self._inbound
+        """Cut frames; the first is carried out at once if it is short, the others in turn."""
+        inbound, waited = self._inbound, bool(self._inbound.frames)
         self._awaits_reader = self._awaits_reader or (self._outbound.blocked and self._outbound.full)
         first = inbound.feed(data, in_turn=self._awaits_reader)
         if inbound.full and not self._paused and self._transport is not None:
@@ -154,8 +154,10 @@ class Connection(asyncio.Protocol):
             # An answer that is given at once is written at once, not at the end of this turn of the loop.
             self._outbound.corked = True
             if self.work(first):
-                self._context.fair_queue.join(self.work)
+                self._context.fair_queue.join(self.work, self.peer.uid)
             self._outbound.flush()
+        elif inbound.frames and not waited and not self._awaits_reader:
+            self._context.fair_queue.join(self.work, self.peer.uid)
 
     def eof_received(self) -> bool:
         """Finish what is in flight after a half-close; a full close after it cancels."""
@@ -178,7 +180,7 @@ class Connection(asyncio.Protocol):
         if self._awaits_reader and not self._outbound.full:
             self._awaits_reader = False
             if self.work():
-                self._context.fair_queue.join(self.work)
+                self._context.fair_queue.join(self.work, self.peer.uid)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all requests of the client."""

@@ -116,7 +116,7 @@ class StatusFeed:
                 self._due[push] = None
         if self._due and not self._joined:
             self._joined = True
-            self._fair_queue.join(self.work)
+            self._fair_queue.join(self.work, owner=None)
 
 
 _AWAITED: dict[State, Awaited] = {State.PREPARING: "prompt", State.WAITING: "sequence"}

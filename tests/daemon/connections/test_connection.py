@@ -93,6 +93,22 @@ def test_one_clients_thousands_of_frames_let_another_clients_one_frame_through(r
     run(scenario())
 
 
+def test_long_frames_of_many_connections_let_a_short_frame_of_another_through(run: Run) -> None:
+    line = b'{"jsonrpc":"2.0","id":1,"method":"do","params":{"x":"' + b"a" * 10_000 + b'"}}\n'
+
+    async def scenario() -> None:
+        async with connections() as all_of_them:
+            greedy, other = [await all_of_them.connect() for _ in range(20)], await all_of_them.connect()
+            for each in greedy:
+                each.connection.data_received(line)
+            assert all_of_them.handler.done == 0
+            other.connection.data_received(request("do", 2))
+            assert all_of_them.handler.done == 1
+            assert [(await each.receive())["id"] for each in (other, *greedy)] == [2, *[1] * 20]
+
+    run(scenario())
+
+
 def test_frames_beyond_the_bound_are_read_later_and_none_is_lost(run: Run) -> None:
     line = b'{"jsonrpc":"2.0","id":%d,"method":"do","params":{"x":"' + b"a" * 5000 + b'"}}\n'
 

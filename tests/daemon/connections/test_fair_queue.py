@@ -32,15 +32,18 @@ class Frames:
         return self.frames > 0
 
 
-def played(*sources: tuple[str, int], seconds: float = 0.0, turns: int = 3) -> list[str]:
-    """Return the names of the sources in the order of their frames, with a bar after every turn of the loop."""
+def played(*sources: tuple[str, int], seconds: float = 0.0, turns: int = 3, owners: str = "") -> list[str]:
+    """Return the names of the sources in the order of their frames, with a bar after every turn of the loop.
+
+    Each source has an owner of its own, or the one that `owners` has at its place.
+    """
     log: list[str] = []
     clock = Clock()
 
     async def play() -> None:
         queue = FairQueue(clock)
-        for name, frames in sources:
-            queue.join(Frames(name, frames, clock, log, seconds))
+        for place, (name, frames) in enumerate(sources):
+            queue.join(Frames(name, frames, clock, log, seconds), owners[place] if owners else place)
         for _ in range(turns):
             await asyncio.sleep(0)
             log.append("|")
@@ -51,6 +54,11 @@ def played(*sources: tuple[str, int], seconds: float = 0.0, turns: int = 3) -> l
 
 def test_sources_take_turns_frame_by_frame() -> None:
     assert played(("a", 3), ("b", 1), ("c", 2), turns=1) == ["a", "b", "c", "a", "c", "a", "|"]
+
+
+def test_owners_take_turns_and_the_sources_of_each() -> None:
+    order = played(("a", 2), ("b", 1), ("c", 1), ("d", 3), turns=1, owners="1112")
+    assert order == ["a", "d", "b", "d", "c", "d", "a", "|"]
 
 
 def test_a_turn_of_the_loop_ends_after_two_milliseconds() -> None:
@@ -68,7 +76,7 @@ def test_a_source_that_is_done_may_join_again() -> None:
     async def play() -> None:
         queue = FairQueue(clock)
         for _ in range(2):
-            queue.join(Frames("a", 1, clock, log))
+            queue.join(Frames("a", 1, clock, log), 1)
             await asyncio.sleep(0)
 
     asyncio.run(play())
@@ -77,7 +85,7 @@ def test_a_source_that_is_done_may_join_again() -> None:
 
 async def test_a_queue_shows_how_many_sources_have_frames() -> None:
     queue = FairQueue()
-    queue.join(Frames("a", 1, Clock(), []))
+    queue.join(Frames("a", 1, Clock(), []), 1)
     assert repr(queue) == "<FairQueue sources=1>"
     await asyncio.sleep(0)
     assert repr(queue) == "<FairQueue sources=0>"
