@@ -108,6 +108,7 @@ class Answer:
         self.pieces: list[bytes] = []
         self.began = asyncio.Event()  # a piece of the body came
         self.left = asyncio.Event()  # the client is gone
+        self.ended = False
         self.reads = asyncio.Event()  # the client reads
         self.reads.set()
 
@@ -159,7 +160,8 @@ class OfflineDoor:
         self.pool = DaemonPool([daemon], calls)
         self.metrics = DoorMetrics()
         self.now = 0.0  # seconds, of the clock of its health
-        health, feed = DaemonHealth(self.pool, lambda: self.now), Feeds(self.pool)
+        self.feeds = Feeds(self.pool)
+        health = DaemonHealth(self.pool, lambda: self.now)
         shelf = Shelf(
             keys.with_name("card.toml"),
             lambda: Client(str(daemon), max_retries=0),
@@ -172,7 +174,7 @@ class OfflineDoor:
             Catalogue(self.pool),
             self.metrics,
             health,
-            feed,
+            self.feeds,
             PageViews(),
             shelf,
             pace or Pace(),
@@ -224,7 +226,7 @@ class OfflineDoor:
         *,
         unix: bool = True,
     ) -> None:
-        """Fill an answer, which can be read meanwhile; setting its `left` has the client leave."""
+        """Fill an answer, which can be read meanwhile and has an end; setting its `left` has the client leave."""
         bodies = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> Json:
@@ -240,11 +242,13 @@ class OfflineDoor:
             else:
                 await answer.reads.wait()
                 answer.pieces.append(message["body"])
+                answer.ended = not message.get("more_body", False)
                 answer.began.set()
 
         scope = _scope(method, path, headers)
         scope["state"] = {"unix": unix}
         await self._door(scope, receive, send)
+        assert answer.ended or answer.left.is_set()
 
 
 def _scope(method: str, path: str, headers: dict[str, str]) -> Json:

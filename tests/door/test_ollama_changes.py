@@ -206,7 +206,7 @@ async def test_a_created_model_has_settings_of_its_own_beside_the_file_of_anothe
     door: OfflineDoor, config: Path, folder: Path
 ) -> None:
     template = "{% for message in messages %}{{ message.content }}{% endfor %}"
-    parameters = {"temperature": 0.1, "num_ctx": 2048, "num_predict": -1}
+    parameters = {"temperature": 0.1, "num_ctx": 2048, "num_predict": -1, "top_p": None}
     body = {"model": "pirate", "from": "writer", "system": "Be a pirate.", "parameters": parameters}
     assert (await door.post("/api/create", body | {"template": template})).lines[-1] == {"status": "success"}
     made = tables(config)["pirate"]

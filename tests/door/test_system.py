@@ -160,6 +160,14 @@ async def test_the_streams_of_a_lost_daemon_all_end_and_later_ones_begin_anew(
     assert later.answer.status == 200
 
 
+@pytest.mark.parametrize("path", ["/card/capacity", "/card/events", "/models/sse"])
+async def test_a_stream_of_a_door_that_ends_has_an_end(offline: OfflineDoor, path: str) -> None:
+    stream = Listening(offline, path=path)
+    await stream.more()
+    offline.feeds.end()
+    assert (await stream.end()).ended
+
+
 async def test_a_key_has_so_many_streams_of_models_and_no_more(fake: FakeDaemon, folder: Path) -> None:
     key = add_key(folder / "keys", "hog").secret
     async with OfflineDoor(fake.path, folder / "keys") as door:

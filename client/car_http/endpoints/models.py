@@ -70,8 +70,8 @@ async def _watched(door: DoorContext, exchange: Exchange) -> None:
                 changes = await _changes(door, shown)
             except CardError as error:
                 await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
-                await exchange.end()
-                return
+                break
+    await exchange.end()
 
 
 def changes_models(exchange: Exchange) -> bool:

@@ -49,8 +49,7 @@ async def stream(door: DoorContext, exchange: Exchange, topic: Topic, event_of: 
         try:
             while (newest := await listener.next()) is not None:
                 if exchange.started and not exchange.admitted():
-                    await exchange.end()
-                    return
+                    break
                 event = event_of(newest)
                 if not exchange.started:
                     await exchange.start(200, {"content-type": SSE, **NO_STORE})
@@ -59,4 +58,5 @@ async def stream(door: DoorContext, exchange: Exchange, topic: Topic, event_of: 
             if not exchange.started:
                 raise
             await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
+        if exchange.started:
             await exchange.end()

@@ -76,6 +76,8 @@ def read_create(request: CreateRequest) -> Copied:
         raise bad("from", "give the name of a model that is here: POST /api/pull fetches one")
     table: dict[str, object] = {}
     for name, value in (request.parameters or {}).items():
+        if value is None:
+            continue
         if name not in _PARAMETERS:
             known = ", ".join(_PARAMETERS)
             raise bad(f"parameters.{name}", f"models have {known}: send it in `options` of each request")
