@@ -28,6 +28,8 @@ from car_protocol.hub import PREFIX, hub_file, models_folder
 _HUBS = ("https://huggingface.co/", "huggingface.co/", "https://hf.co/", "hf.co/", PREFIX)
 _LIBRARY = "hf.co/OWNER/REPO[:QUANT] names a file of the hub"
 _SIGNS = re.compile(r"[^a-z0-9.]")
+# The keys of an entry that none made from it gets: else each such entry would stay in memory.
+_ITS_OWN = ("aliases", "pinned")
 _PARTS = re.compile(r"-gguf$|-instruct|-it\b|-q8_0", re.IGNORECASE)
 
 
@@ -108,7 +110,7 @@ class Shelf:
         progress.note("writing manifest")
         with self._changed() as (config, client):
             model = _named(config, client, source)
-            table = {key: value for key, value in config.models[model].items() if key != "aliases"}
+            table = {key: value for key, value in config.models[model].items() if key not in _ITS_OWN}
             before = config.models.get(name)
             if name == GUIDE or (before is None and _owner(config, name) is not None):
                 raise WrongUse(f"model: {name!r} is a name of another model: choose another one")
@@ -119,8 +121,8 @@ class Shelf:
             default = config.default_model
             if before is not None:
                 config.remove_models([name])
-            aliases = {} if before is None or "aliases" not in before else {"aliases": before["aliases"]}
-            config.add_model(name, {**table, **own.table, **aliases})
+            kept = {key: before[key] for key in _ITS_OWN if key in before} if before is not None else {}
+            config.add_model(name, {**table, **own.table, **kept})
             if default == name:
                 config.use_model(name)
             _serve(client, config, name)

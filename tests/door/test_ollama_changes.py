@@ -23,7 +23,7 @@ from tests.pace import HANG_S
 CONTENT = b"GGUF" + b"x" * 3_000_000
 REPO, FILE = "owner/repo", "repo-Q4_K_M.gguf"
 OWN: dict[str, dict[str, Any]] = {
-    "mine": {"path": "/m/mine.gguf", "temperature": 0.5, "aliases": ["writer"]},
+    "mine": {"path": "/m/mine.gguf", "temperature": 0.5, "aliases": ["writer"], "pinned": True},
     "pulled": {"hf": f"{REPO}/{FILE}"},
 }
 

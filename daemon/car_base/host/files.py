@@ -49,8 +49,9 @@ def read_bounded(file: IO[bytes], most_bytes: int = MOST_BYTES) -> bytes:
 _HASHED_BYTES = 16 * 1024
 # More than the longest header of the usual models, which ends with the vocabulary.
 _HEAD_BYTES = 16 * 1024 * 1024
-# llama.cpp finds the later parts by this form of the name only.
-_FIRST = re.compile(r"(.*)-00001-of-(\d{5})\.gguf")
+# llama.cpp finds the later parts by this form of the name only. No model has a thousand, and each part that a name
+# promises is looked for every second.
+_FIRST = re.compile(r"(.*)-00001-of-(00\d{3})\.gguf")
 
 
 class NotReadable(Exception):

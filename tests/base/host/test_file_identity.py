@@ -86,7 +86,8 @@ def test_a_copy_has_the_same_content_and_another_size_or_beginning_another(tmp_p
 def test_a_later_part_counts(tmp_path: Path) -> None:
     paths = list(with_parts(tmp_path / "m-00001-of-00003.gguf"))
     assert [path.name for path in paths] == [f"m-0000{part}-of-00003.gguf" for part in (1, 2, 3)]
-    assert list(with_parts(tmp_path / "m.gguf")) == [tmp_path / "m.gguf"]
+    for name in ("m.gguf", "m-00001-of-99999.gguf"):
+        assert list(with_parts(tmp_path / name)) == [tmp_path / name]
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
