@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from car_client.door.keys import add_key
+from car_client.door.keys import add_key, remove_key
+from car_http.answering import Pace
 from car_http.feeds import MOST_STREAMS
 from car_protocol.errors import RpcError
 from tests.client.fake_daemon import FakeDaemon
@@ -166,6 +167,18 @@ async def test_a_stream_of_a_door_that_ends_has_an_end(offline: OfflineDoor, pat
     await stream.more()
     offline.feeds.end()
     assert (await stream.end()).ended
+
+
+async def test_a_stream_ends_with_its_key_though_nothing_changes(fake: FakeDaemon, folder: Path) -> None:
+    key = add_key(folder / "keys", "app").secret
+    async with OfflineDoor(fake.path, folder / "keys", pace=Pace(alive_s=0.01)) as door:
+        stream = Listening(door, key)
+        await stream.more()
+        await stream.more()
+        assert stream.answer.comments == ["waiting"]
+        assert remove_key(folder / "keys", "app")
+        answer = await stream.end()
+    assert (answer.ended, [event["capacity"] for event in answer.events]) == (True, [4])
 
 
 async def test_a_key_has_so_many_streams_of_models_and_no_more(fake: FakeDaemon, folder: Path) -> None:

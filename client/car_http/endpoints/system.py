@@ -1,5 +1,6 @@
 """Endpoints about the daemon and the door: health, capacity, figures."""
 
+import asyncio
 from collections.abc import Callable
 
 from msgspec import Raw
@@ -10,7 +11,7 @@ from car_http.dialects.errors import encoded, openai_error
 from car_http.dialects.job import SSE
 from car_http.endpoints.context import DoorContext
 from car_http.exchange import Exchange
-from car_http.feeds import Topic, capacity_of
+from car_http.feeds import Listener, Topic, capacity_of
 from car_http.problems import Problem, problem_of
 
 NO_STORE = {"cache-control": "no-store"}
@@ -47,10 +48,11 @@ async def stream(door: DoorContext, exchange: Exchange, topic: Topic, event_of: 
     async with door.feeds.listening(exchange.owner, topic) as listener:
         exchange.on_disconnect(listener.leave)
         try:
-            while (newest := await listener.next()) is not None:
+            while (
+                event := await _next(listener, event_of, door.pace.alive_s if exchange.started else None)
+            ) is not None:
                 if exchange.started and not exchange.admitted():
                     break
-                event = event_of(newest)
                 if not exchange.started:
                     await exchange.start(200, {"content-type": SSE, **NO_STORE})
                 await exchange.write(event)
@@ -60,3 +62,15 @@ async def stream(door: DoorContext, exchange: Exchange, topic: Topic, event_of: 
             await exchange.write(b"data: " + encoded(openai_error(problem_of(error, {}))) + b"\n\n")
         if exchange.started:
             await exchange.end()
+
+
+async def _next(listener: Listener, event_of: Callable[[Raw], bytes], within: float | None) -> bytes | None:
+    """Return the next event, after so many seconds of silence one without content; None once the client left."""
+    try:
+        async with asyncio.timeout(within) as silence:
+            newest = await listener.next()
+    except TimeoutError:
+        if not silence.expired():
+            raise  # the daemon's
+        return sse.ALIVE
+    return None if newest is None else event_of(newest)
