@@ -11,6 +11,7 @@ import pytest
 
 from car_base.guide import PATH
 from tests.e2e.support import BIN, KNOWN, Daemon, configured, endless, greedy, running
+from tests.pace import until
 
 FOUR = "[capacity]\nsequences = 4\n"
 
@@ -101,9 +102,9 @@ def test_an_invalid_file_changes_nothing_and_its_key_is_named(served: Daemon, fi
         error = client.call("daemon/reload")["error"]
         assert (error["code"], error["data"]["param"]) == (-32602, key)
         served.process.send_signal(signal.SIGHUP)
+        until(lambda: len(logged(served, "config.invalid")) == invalid + 1)
         client.result("infer", greedy(KNOWN[0]))
         assert client.result("inference/capacity") == before
-    assert len(logged(served, "config.invalid")) == invalid + 1
 
 
 def test_a_hang_up_signal_reloads(served: Daemon, file: Path) -> None:
