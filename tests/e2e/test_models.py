@@ -202,7 +202,7 @@ def test_a_busy_model_finishes_before_it_is_unloaded_and_newcomers_have_it_loade
         streams = [client.send("infer_stream", long("b")) for _ in range(3)]
         client.first_chunk(streams[0])
         unload = other.send("models/unload", {"model": "b"})
-        assert states(other)["b"] == "draining"
+        until(other, "b", "draining")
         newcomer = other.send("infer", short("b"))
         answer = other.response(unload)["result"]
         assert (answer["name"], answer["state"]) == ("b", "unloaded")
