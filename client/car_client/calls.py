@@ -79,7 +79,7 @@ def decide(state: Any, questions: Sequence[Question | Mapping[str, Any]], option
         json.dumps([state, asked], default=_plain, allow_nan=False)
     except RecursionError:
         raise ValueError("the state nests too deeply: send its inner part as a text") from None
-    members = {**options, "state": state, "questions": asked, "lora": _listed(options.get("lora"))}
+    members = {**options, "questions": asked, "lora": _listed(options.get("lora"))}
     repeatable = options.get("wait", True) and options.get("queue", True)
     return CallSpec("decide", traced({**_given(**members), "state": state}), Decision, repeatable)
 

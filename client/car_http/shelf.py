@@ -28,7 +28,7 @@ from car_protocol.hub import PREFIX, hub_file, models_folder
 _HUBS = ("https://huggingface.co/", "huggingface.co/", "https://hf.co/", "hf.co/", PREFIX)
 _LIBRARY = "hf.co/OWNER/REPO[:QUANT] names a file of the hub"
 _SIGNS = re.compile(r"[^a-z0-9.]")
-# The keys of an entry that none made from it gets: else each such entry would stay in memory.
+# A model that is made from another one does not get these keys. If it were pinned too, each would stay in memory.
 _ITS_OWN = ("aliases", "pinned")
 _PARTS = re.compile(r"-gguf$|-instruct|-it\b|-q8_0", re.IGNORECASE)
 

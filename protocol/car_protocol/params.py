@@ -80,7 +80,7 @@ _OF_STRUCT = re.compile(r"(?:unknown field|required field) `([^`]*)` - at ")
 _NAMED = re.compile(r"(?:unknown field|required field|^) ?`([^`]*)`")
 _MAX_NAME = 128
 _MAX_WHY = 256
-# Half of it has any message of msgspec but for the value, and half of it any path.
+# Characters: half of them are more than msgspec writes before a value, and more than the longest path after it.
 _MAX_MESSAGE = 1024
 
 

@@ -38,6 +38,6 @@ class ContextLimit:
         }
         if self.alone > self.tokens:
             data["longest_tokens"] = self.alone
-        if self.tokens < self.alone and (prompt_tokens or 0) < self.alone:
-            data["why"] = _REMEDY.format(self.alone, self.alone)
+            if (prompt_tokens or 0) < self.alone:
+                data["why"] = _REMEDY.format(self.alone, self.alone)
         return Refusal("context_exceeded", **data)

@@ -213,6 +213,7 @@ def positive(kind: type[T]) -> Callable[[str], T]:
             number: T = kind(text)  # type: ignore[call-arg]  # int or float, which take text
         except ValueError:
             raise ArgumentTypeError(f"{text!r} is not a {expected}") from None
+        # More is a slip of the keys: a million minutes are two years.
         if not 0 < number <= 1_000_000:  # type: ignore[operator]  # and which are numbers
             raise ArgumentTypeError(f"{text!r}: give a number above 0, 1,000,000 at most")
         return number
