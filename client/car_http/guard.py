@@ -11,8 +11,10 @@ from car_client.door.keys import Key, KnownKeys
 from car_http import page
 from car_http.problems import Problem
 
+# The headers that may say that a body is coded, each with the one value that the door reads.
+_PLAIN = {"content-encoding": "identity", "transfer-encoding": "chunked"}
 # Headers that decide where a request goes, whose it is and how its body reads.
-_SINGLE = ("host", "origin", "authorization", "x-api-key", "api-key", "content-type", "content-encoding")
+_SINGLE = ("host", "origin", "authorization", "x-api-key", "api-key", "content-type", *_PLAIN)
 _LOCAL_NAME = "localhost"
 _APP_SCHEMES = ("app", "tauri", "vscode-webview", "vscode-file")
 _HOST = re.compile(r"\[([0-9a-fA-F:.]+)\](?::\d{1,5})?|([A-Za-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
@@ -149,10 +151,11 @@ def check_content_type(head: RequestHead, rules: Rules) -> None:
 
     An adopted port takes any type from clients other than browsers: `curl -d` sends that of forms.
     """
-    coding = head.headers.get("content-encoding", "").strip().lower()
-    if coding not in ("", "identity"):
-        message = f"{coding[:32]!r} is not read: send the body uncompressed, without the header `Content-Encoding`"
-        raise Problem(415, "unsupported_media_type", message, param="content-encoding")
+    for name, plain in _PLAIN.items():
+        coding = head.headers.get(name, "").strip().lower()
+        if coding not in ("", plain):
+            message = f"{coding[:32]!r} is not read: send the body uncompressed, without this `{name.title()}`"
+            raise Problem(415, "unsupported_media_type", message, param=name)
     if rules.adopted and not head.headers.keys() & {"origin", "sec-fetch-site"}:
         return
     if head.method == "POST" and head.content_type != "application/json" and not head.form:

@@ -120,6 +120,12 @@ def test_a_request_from_elsewhere_is_refused_and_has_an_id(
     assert isinstance(error, str) == path.startswith("/api")
 
 
+def test_chunks_of_a_coded_body_are_refused(scripted_door: DoorProcess) -> None:
+    chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+    assert status(scripted_door, head(scripted_door, "Transfer-Encoding: chunked") + chunks) == 200
+    assert status(scripted_door, head(scripted_door, "Transfer-Encoding: gzip, chunked") + chunks) == 415
+
+
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:8080", "[::1]:8080", "127.0.0.1", "127.9.9.9:1", "localhost."]
 )
@@ -133,6 +139,7 @@ def test_names_of_this_machine_are_accepted(scripted_door: DoorProcess, host: st
         ["Content-Length: 5", "Content-Length: 6"],
         ["Content-Length: 5", "Transfer-Encoding: chunked"],
         ["Transfer-Encoding: chunked, identity"],
+        ["Transfer-Encoding: chunked", "Transfer-Encoding: chunked"],
         ["Transfer-Encoding : chunked"],
         ["Content-Length: +5"],
         ["Content-Length: 5,5"],
