@@ -12,6 +12,18 @@ _REFERENCE_S = 0.01
 _ROUNDS = 400_000
 
 
+class SetClock:
+    """A clock that a test sets; it advances by `tick` seconds with every reading."""
+
+    def __init__(self, now: float = 0.0, tick: float = 0.0) -> None:
+        self.now = now
+        self.tick = tick
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
 class CpuTime:
     """The CPU time of a block, once it ended, in seconds of a core whose reference loop takes 10 ms.
 

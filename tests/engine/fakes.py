@@ -44,6 +44,7 @@ from car_engine.runner.stepper import SamplingTurns, Stepper
 from car_engine.runner.texts import Batches, Texts
 from car_protocol.answer import Logprob, TokenChoice
 from car_protocol.infer import GenerationOptions, Lora
+from tests.pace import SetClock
 
 END_TOKEN = 0
 TOKENS = 27
@@ -53,18 +54,6 @@ PARTIAL_CODES = frozenset({2, -2, -3})
 
 class WouldAbort(Exception):
     """The real process would have aborted, or the caller has a defect."""
-
-
-class FakeClock:
-    """A clock that advances by `tick` seconds with every reading."""
-
-    def __init__(self, tick: float = 0.001) -> None:
-        self.now = 0.0
-        self.tick = tick
-
-    def __call__(self) -> float:
-        self.now += self.tick
-        return self.now
 
 
 # One letter a token; token 0 ends.
@@ -482,7 +471,7 @@ class FakeEngine:
         cell_bytes = context.cell_s["save"] / SAVE_BYTE_S
         self.moves = moves = MoveCosts(self.costs, context.context_tokens, cell_bytes, context.moves)
         self.cache = PrefixCache(context, self.table, self.saved, index, moves, self.commands.expected, store)
-        self.clock = clock = FakeClock(tick)
+        self.clock = clock = SetClock(tick=tick)
         sampling = SamplingTurns(context, likelihood, clock)
         self.running = RunningRequests(
             build_sampler=self.samplers.build,

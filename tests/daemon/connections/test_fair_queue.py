@@ -3,22 +3,13 @@
 import asyncio
 
 from car_daemon.connections.fair_queue import FairQueue
-
-
-class Clock:
-    """A clock that the sources advance."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.pace import SetClock
 
 
 class Frames:
     """Has a number of frames that each take some time."""
 
-    def __init__(self, name: str, frames: int, clock: Clock, log: list[str], seconds: float = 0.0) -> None:
+    def __init__(self, name: str, frames: int, clock: SetClock, log: list[str], seconds: float = 0.0) -> None:
         self.name = name
         self.frames = frames
         self.clock = clock
@@ -38,7 +29,7 @@ def played(*sources: tuple[str, int], seconds: float = 0.0, turns: int = 3, owne
     Each source has an owner of its own, or the one that `owners` has at its place.
     """
     log: list[str] = []
-    clock = Clock()
+    clock = SetClock()
 
     async def play() -> None:
         queue = FairQueue(clock)
@@ -71,7 +62,7 @@ def test_one_frame_that_takes_long_is_a_turn_of_its_own() -> None:
 
 def test_a_source_that_is_done_may_join_again() -> None:
     log: list[str] = []
-    clock = Clock()
+    clock = SetClock()
 
     async def play() -> None:
         queue = FairQueue(clock)
@@ -85,7 +76,7 @@ def test_a_source_that_is_done_may_join_again() -> None:
 
 async def test_a_queue_shows_how_many_sources_have_frames() -> None:
     queue = FairQueue()
-    queue.join(Frames("a", 1, Clock(), []), 1)
+    queue.join(Frames("a", 1, SetClock(), []), 1)
     assert repr(queue) == "<FairQueue sources=1>"
     await asyncio.sleep(0)
     assert repr(queue) == "<FairQueue sources=0>"

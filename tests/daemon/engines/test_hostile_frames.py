@@ -15,18 +15,9 @@ from car_daemon.models.replica import Replica
 from car_protocol.answer import Logprob, TokenChoice
 from tests.daemon.captured_log import capture_logs
 from tests.daemon.engines.test_supervisor import READY, World, supervised
+from tests.pace import SetClock
 
 LIKELY = Logprob(1, "a", -1.0, [TokenChoice(1, "a", -1.0)] * 21)
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def linked(receive: Callable[[Any], None], **options: Any) -> tuple[EngineLink, socket.socket]:
@@ -89,7 +80,7 @@ async def test_a_frame_out_of_range_ends_its_engine_with_a_reason_without_its_te
 
 async def test_another_engines_frame_is_received_between_two_turns_of_a_flood() -> None:
     order: list[str] = []
-    clock = Clock()
+    clock = SetClock()
 
     def flooded(_: Struct) -> None:
         order.append("flood")
@@ -109,7 +100,7 @@ async def test_another_engines_frame_is_received_between_two_turns_of_a_flood() 
 
 async def test_the_last_frames_of_an_engine_that_is_gone_are_received_before_its_end() -> None:
     received: list[bool] = []
-    clock = Clock()
+    clock = SetClock()
 
     def slow(_: Struct) -> None:
         clock.now += 1.0

@@ -13,18 +13,10 @@ from car_daemon.ledger.query import FILE_NAME
 from car_protocol.errors import RpcError
 from car_protocol.usage import NOT_KEPT, UsageParams
 from tests.daemon.captured_log import capture_logs
-from tests.pace import HANG_S
+from tests.pace import HANG_S, SetClock
 
 NOON = datetime(2026, 3, 1, 12).timestamp()
 DAY_S = 24 * 3600
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = NOON
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -33,7 +25,7 @@ async def ledgers(tmp_path: Path) -> AsyncIterator[Callable[[], Ledger]]:
     made: list[Ledger] = []
 
     def make(clock: Callable[[], float] | None = None) -> Ledger:
-        made.append(Ledger(tmp_path / "usage", clock or Clock()))
+        made.append(Ledger(tmp_path / "usage", clock or SetClock(NOON)))
         return made[-1]
 
     yield make
@@ -128,7 +120,7 @@ async def test_without_people_there_is_no_file_and_no_thread(ledgers: Callable[[
 
 
 async def test_a_daemon_that_starts_again_knows_the_tokens_of_the_day(ledgers: Callable[..., Ledger]) -> None:
-    clock = Clock()
+    clock = SetClock(NOON)
     first = keep(ledgers(clock))
     count(first, 9)
     await first.close()
@@ -147,7 +139,7 @@ async def test_a_daemon_that_starts_again_knows_the_tokens_of_the_day(ledgers: C
 async def test_a_clock_that_is_set_back_gives_nobody_the_tokens_of_the_day_again(
     ledgers: Callable[..., Ledger],
 ) -> None:
-    clock = Clock()
+    clock = SetClock(NOON)
     ledger = keep(ledgers(clock))
     count(ledger, 500)
     await look(ledger)
@@ -159,7 +151,7 @@ async def test_a_clock_that_is_set_back_gives_nobody_the_tokens_of_the_day_again
 
 
 async def test_a_clock_that_is_years_ahead_until_it_is_set_removes_no_day(ledgers: Callable[..., Ledger]) -> None:
-    clock = Clock()
+    clock = SetClock(NOON)
     ledger = keep(ledgers(clock))
     count(ledger, 5)
     await look(ledger)
@@ -181,7 +173,7 @@ async def test_a_clock_that_is_years_ahead_until_it_is_set_removes_no_day(ledger
 
 async def test_a_folder_that_may_not_be_searched_is_one_warning_and_loses_nothing(tmp_path: Path) -> None:
     # A name that is too long fails like a folder that may not be searched, also for root.
-    ledger = keep(Ledger(tmp_path / ("x" * 300), Clock()))
+    ledger = keep(Ledger(tmp_path / ("x" * 300), SetClock(NOON)))
     with capture_logs() as events:
         count(ledger, 7)
         await look(ledger)
@@ -196,7 +188,7 @@ async def test_a_folder_that_may_not_be_searched_is_one_warning_and_loses_nothin
 async def test_a_file_that_is_locked_at_the_start_gives_nobody_the_tokens_of_the_day_again(
     ledgers: Callable[..., Ledger], tmp_path: Path
 ) -> None:
-    clock = Clock()
+    clock = SetClock(NOON)
     first = keep(ledgers(clock))
     count(first, 9)
     await first.close()

@@ -9,8 +9,8 @@ import pytest
 from car_base.host.cores import CoresReading, usable_cpus
 from car_engine.llama.calibration import Calibration, sequence_bytes
 from car_engine.llama.model import LlamaModel
-from tests.engine.fakes import FakeClock
 from tests.engine.llama.conftest import loaded
+from tests.pace import SetClock
 from tools.random_models.positions import generate_positions
 
 PLENTY = 10**9
@@ -18,7 +18,7 @@ PLENTY = 10**9
 
 def trial(model: LlamaModel, *, memory_bytes: int = PLENTY, tick: float = 0.0001) -> Calibration:
     need = sequence_bytes(model, threads=1)
-    return Calibration(model, need, threads=1, memory_bytes=memory_bytes, clock=FakeClock(tick))
+    return Calibration(model, need, threads=1, memory_bytes=memory_bytes, clock=SetClock(tick=tick))
 
 
 def test_with_time_and_memory_everything_is_measured(model: LlamaModel) -> None:
@@ -68,7 +68,7 @@ def test_no_prompt_is_measured_that_is_longer_than_the_table_of_positions(tmp_pa
 def test_a_curve_has_the_cores_that_others_used_if_they_left_too_few(
     model: LlamaModel, others: float, marked: bool
 ) -> None:
-    clock, cores = FakeClock(0.001), len(usable_cpus())
+    clock, cores = SetClock(tick=0.001), len(usable_cpus())
 
     def read(pids: Collection[int]) -> CoresReading:
         assert list(pids) == [os.getpid()]

@@ -32,9 +32,10 @@ from car_engine.runner.texts import Texts
 from car_protocol.answer import Logprob
 from car_protocol.conversation import Message
 from car_protocol.infer import GenerationOptions
-from tests.engine.fakes import FakeClock, FakeEmbedder
+from tests.engine.fakes import FakeEmbedder
 from tests.engine.llama.conftest import MakeContext, chains_of
 from tests.engine.prompt.chats import opened
+from tests.pace import SetClock
 
 QUESTIONS = Path(__file__).parents[3] / "tools" / "guide" / "questions.toml"
 SEQUENCES = 4
@@ -60,7 +61,7 @@ class RealEngine:
         self.ends: dict[int, End] = {}
         self.threads = ThreadCount(costs := StepCosts({1: tick, 64: 1.1 * tick}) if speculates else StepCosts())
         self.threads.add(context.set_threads)
-        clock, index = FakeClock(tick), Index(context.memory)
+        clock, index = SetClock(tick=tick), Index(context.memory)
         saved = SavedCells(saved_bytes, index)
         moves = MoveCosts(costs, context.context_tokens, 1000, clock)
         sampling = SamplingTurns(context, Logprobs(vocabulary).of, clock)

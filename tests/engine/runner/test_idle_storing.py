@@ -3,21 +3,12 @@
 from car_engine.runner.idle_storing import AHEAD_S, IDLE_S, IdleStoring, StoreAll
 from tests.engine.batching.test_stored_cells import PROMPT, Disk, Life
 from tests.engine.fakes import run_command
+from tests.pace import SetClock
 
 
-class Clock:
-    """A clock that is set."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def idle_after(*prompts: list[int], full: bool = False) -> tuple[Life, IdleStoring, Clock]:
+def idle_after(*prompts: list[int], full: bool = False) -> tuple[Life, IdleStoring, SetClock]:
     """Return an engine that served these prompts and became idle now."""
-    life, clock = Life(Disk(), full=full), Clock()
+    life, clock = Life(Disk(), full=full), SetClock(100.0)
     for key, prompt in enumerate(prompts):
         life.infer(key, prompt)
     return life, IdleStoring(life.engine.cache, life.engine.table, clock), clock

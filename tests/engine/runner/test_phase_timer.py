@@ -1,11 +1,12 @@
 """Seconds of an engine by phase."""
 
 from car_engine.runner.stepper import PhaseTimer
-from tests.engine.fakes import FakeClock, FakeContext, FakeEngine, run_command
+from tests.engine.fakes import FakeContext, FakeEngine, run_command
+from tests.pace import SetClock
 
 
 def test_every_interval_counts_for_its_phase_and_a_pause_for_none() -> None:
-    clock = FakeClock(tick=1.0)
+    clock = SetClock(tick=1.0)
     phases = PhaseTimer(clock)
     phases.begin()
     assert phases.end("fill") == 3.0

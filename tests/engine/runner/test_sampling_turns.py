@@ -6,7 +6,8 @@ import pytest
 
 from car_engine.batching.sequences import Phase, Sequence
 from car_engine.runner.stepper import SamplingTurns
-from tests.engine.fakes import FakeClock, FakeContext, FakeSampler, Logits, likelihood, next_token
+from tests.engine.fakes import FakeContext, FakeSampler, Logits, likelihood, next_token
+from tests.pace import SetClock
 
 PROMPT = [3, 4]
 BUDGET_S = 0.005
@@ -15,7 +16,7 @@ BUDGET_S = 0.005
 class SlowSampler(FakeSampler):
     """A sampler whose grammar takes `seconds` a token; it keeps the logits that it was given."""
 
-    def __init__(self, clock: FakeClock, seconds: float, allowed: list[int], logprobs: int | None = None) -> None:
+    def __init__(self, clock: SetClock, seconds: float, allowed: list[int], logprobs: int | None = None) -> None:
         super().__init__(logprobs, allowed)
         self._clock = clock
         self._seconds = seconds
@@ -35,7 +36,7 @@ class Table:
     sampling: SamplingTurns
     context: FakeContext
     sequences: list[Sequence]
-    clock: FakeClock
+    clock: SetClock
 
     def sample(self) -> list[int | None]:
         """Return the token of every row of a decode; None if it has to wait."""
@@ -55,7 +56,7 @@ class Table:
         return [token.sequence.number for token in sampled], [sequence.number for sequence in failed]
 
 
-def table_of(*samplers: FakeSampler, clock: FakeClock | None = None) -> Table:
+def table_of(*samplers: FakeSampler, clock: SetClock | None = None) -> Table:
     context = FakeContext(sequences=len(samplers))
     sequences = [Sequence(number) for number in range(len(samplers))]
     for sequence in sequences:
@@ -64,7 +65,7 @@ def table_of(*samplers: FakeSampler, clock: FakeClock | None = None) -> Table:
         context.cells[sequence.number] = PROMPT[:-1]
     count = len(samplers)
     context.decode([PROMPT[-1]] * count, [1] * count, list(range(count)), [True] * count)
-    clock = clock or FakeClock(tick=0)
+    clock = clock or SetClock()
     sampling = SamplingTurns(context, likelihood, clock)
     for sequence, sampler in zip(sequences, samplers, strict=True):
         sampling.join(sequence, sampler)
@@ -73,7 +74,7 @@ def table_of(*samplers: FakeSampler, clock: FakeClock | None = None) -> Table:
 
 def slow(count: int, seconds: float, *letters: list[int]) -> Table:
     """Return sequences under slow grammars."""
-    clock = FakeClock(tick=0)
+    clock = SetClock()
     wanted = letters or tuple([1 + number] for number in range(count))
     return table_of(*(SlowSampler(clock, seconds, allowed) for allowed in wanted), clock=clock)
 
@@ -87,7 +88,7 @@ def test_a_free_row_has_its_token_at_once_and_a_bound_one_waits() -> None:
 
 
 def test_what_waits_keeps_its_logits_over_the_next_decode() -> None:
-    clock = FakeClock(tick=0)
+    clock = SetClock()
     samplers = [SlowSampler(clock, 0.01, [1, 2], logprobs=0) for _ in range(2)]
     table = table_of(*samplers, clock=clock)
     table.sample()
@@ -175,7 +176,7 @@ def test_log_probabilities_come_only_if_the_request_has_that_option() -> None:
 
 
 def test_where_nothing_waits_the_clock_is_not_even_read() -> None:
-    clock = FakeClock()
+    clock = SetClock(tick=0.001)
     table = table_of(FakeSampler(), clock=clock)
     table.sample()
     table.sample_waiting()

@@ -11,7 +11,8 @@ from car_engine.batching.planner import Step
 from car_engine.batching.prefill import PromptChunk
 from car_engine.batching.sequences import Sequence
 from car_engine.runner.stepper import DecodeFailed, SampledToken, SamplingTurns, Stepper
-from tests.engine.fakes import FakeClock, FakeContext, FakeSampler, WouldAbort, label_figures, likelihood, next_token
+from tests.engine.fakes import FakeContext, FakeSampler, WouldAbort, label_figures, likelihood, next_token
+from tests.pace import SetClock
 
 PROMPT = [3, 4, 5]
 
@@ -19,10 +20,10 @@ PROMPT = [3, 4, 5]
 def stepper_on(
     context: FakeContext,
     costs: StepCosts | None = None,
-    clock: FakeClock | None = None,
+    clock: SetClock | None = None,
     adapt: Callable[[AdapterSet], None] = lambda _: None,
 ) -> Stepper:
-    clock = clock or FakeClock()
+    clock = clock or SetClock(tick=0.001)
     sampling = SamplingTurns(context, likelihood, clock)
     for number in range(len(context.cells)):
         sampling.join(Sequence(number), FakeSampler())
@@ -174,7 +175,7 @@ def test_the_ledger_itself_refuses_what_would_abort() -> None:
 def test_costs_are_learned_from_steps() -> None:
     costs = StepCosts({2: 1.0}, {3: 1.0})
     context = FakeContext()
-    clock = FakeClock(tick=0.5)
+    clock = SetClock(tick=0.5)
     stepper = stepper_on(context, costs, clock)
     stepper.execute(Step([DecodeBatch(decoding(context, 0, 1), [])], whole(prefilling(2))))
     # Each takes a second and a half: the clock is read after the rows are filled in, after the decode, after sampling.
@@ -193,7 +194,7 @@ def test_costs_are_learned_from_steps() -> None:
 def test_adapters_change_before_a_step_with_others_and_count_as_planning() -> None:
     adapted: list[AdapterSet] = []
     context, costs, one = FakeContext(), StepCosts({1: 1.5}), (("one", 1.0),)
-    stepper = stepper_on(context, costs, FakeClock(tick=0.5), adapted.append)
+    stepper = stepper_on(context, costs, SetClock(tick=0.5), adapted.append)
     for number, adapters in enumerate(((), one, one, ())):
         stepper.execute(Step([DecodeBatch(decoding(context, number), [])], [], adapters))
     assert adapted == [one, ()]
@@ -212,7 +213,7 @@ def test_the_time_of_a_decode_with_guesses_of_neighbours_is_learned() -> None:
     costs, context = StepCosts({1: 1.0, 4: 1.0}), FakeContext()
     batch = DecodeBatch(decoding(context, 0, 1), [])
     batch.let_guess(1)
-    stepper_on(context, costs, FakeClock(tick=0.5)).execute(Step([batch], []))
+    stepper_on(context, costs, SetClock(tick=0.5)).execute(Step([batch], []))
     assert costs.decode(4) > 1.0
 
 
@@ -221,7 +222,7 @@ def test_a_batch_of_chunks_is_learned_at_its_mean_depth() -> None:
     deep, shallow = prefilling(1, [7] * 2008), prefilling(0, [7] * 8)
     context.cells[1] = [7] * 2000
     deep.commit(2000)
-    clock = FakeClock(tick=2.0)
+    clock = SetClock(tick=2.0)
     stepper = stepper_on(context, costs, clock)
     stepper.execute(Step([], whole(shallow, deep)))
     # Six seconds for sixteen tokens, two of them expected at the start of a prompt: counted as four at most.

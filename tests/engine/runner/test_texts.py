@@ -5,11 +5,12 @@ from collections.abc import Callable
 from car_base.ipc.codec import packed_tokens, vector_of
 from car_base.ipc.frames import Prepared, RequestUpdate, RunTexts
 from car_engine.runner.texts import CannotEmbed, Texts
-from tests.engine.fakes import FakeClock, FakeEmbedder
+from tests.engine.fakes import FakeEmbedder
+from tests.pace import SetClock
 
 
 def texts_of(open_embedder: Callable[[], FakeEmbedder] = FakeEmbedder) -> Texts:
-    return Texts(lambda: open_embedder().in_batches, FakeClock(0.001))
+    return Texts(lambda: open_embedder().in_batches, SetClock(tick=0.001))
 
 
 def command(key: int, *texts: list[int]) -> RunTexts:
