@@ -344,10 +344,10 @@ class Replicas:
 
 # Prompts are compared in blocks of 64 tokens.
 _BLOCK_BYTES = TOKEN_BYTES * 64
-# Blocks remembered for each engine and of all, sessions, and engines of a block; the least recently used are forgotten.
-_MOST_BLOCKS = 4096
+# The sessions, and the blocks of each engine, that are remembered; the least recently used are forgotten.
+_MOST_KNOWN = 4096
+# The blocks of all engines, and the engines of a block.
 _MOST_BLOCKS_OF_ALL = 65_536  # 20 MiB
-_MOST_SESSIONS = 4096
 _MOST_HOLDERS = 8
 
 
@@ -390,7 +390,7 @@ class Router:
         # Other prompts begin with the first blocks of a prompt too: these are forgotten last.
         for block in reversed(request.prompt.blocks):
             self._hold(block, engine)
-        while len(self._holders) > min(_MOST_BLOCKS * len(self._engines), _MOST_BLOCKS_OF_ALL):
+        while len(self._holders) > min(_MOST_KNOWN * len(self._engines), _MOST_BLOCKS_OF_ALL):
             self._holders.popitem(last=False)
         session = request.spec.session
         return [] if session is None else self._settle((request.model, session), engine)
@@ -415,7 +415,7 @@ class Router:
             self.at_home[self._homes[session]] -= 1
         self._homes[session] = engine
         self._homes.move_to_end(session)
-        if len(self._homes) > _MOST_SESSIONS:
+        if len(self._homes) > _MOST_KNOWN:
             _, left = self._homes.popitem(last=False)
             self.at_home[left] -= 1
             changed.append(left)

@@ -52,8 +52,8 @@ class Odds:
         return (self._right[kind] + _TRUST * _ASSUMED[kind]) / (self._seen[kind] + _TRUST)
 
 
-# Lengths of the occurrences that are searched: the last of the longer one, or else of the shorter.
-_LONG, _SHORT = 3, 2
+# The lengths that are searched: the last occurrence of the first kind's longest, or else the last of the shorter.
+_LONG, _SHORT = _KINDS[0], 2
 # The longest occurrence that is told apart: one of the last kind.
 _LONGEST = _KINDS[-1] + 1
 # Tokens before the end that are searched: bounds the time of a search to some tens of microseconds.
