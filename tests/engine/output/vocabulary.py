@@ -1,7 +1,9 @@
 """A small vocabulary for llguidance, and answers under its grammars."""
 
 import random
+import re
 from collections.abc import Sequence
+from itertools import compress, count
 
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
@@ -33,6 +35,9 @@ class Vocabulary:
         self._names = ["<end>", *control]
         self._tokens = _Tokens(self._names)
         self._llguidance = LLTokenizer(TokenizerWrapper(self._tokens))
+        self._numbers = {text: number for number, text in enumerate(self._tokens.tokens)}
+        longest_first = sorted(self._tokens.tokens, key=len, reverse=True)
+        self._longest = re.compile(b"|".join(map(re.escape, longest_first)), re.DOTALL)
 
     def token_of(self, name: str) -> int | None:
         """Return the control token of this name."""
@@ -57,7 +62,7 @@ class Vocabulary:
         pieces = [self._tokenize(hint.encode()) for hint in hints]
         answer = b""
         for _ in range(2000):
-            allowed = [token for token, allows in enumerate(matcher.compute_logit_bias()) if allows]
+            allowed = list(compress(count(), matcher.compute_logit_bias()))
             fitting = [piece for piece in pieces if matcher.validate_tokens(piece) == len(piece)]
             tokens = choose.choice(fitting) if fitting and choose.random() < 0.3 else [choose.choice(allowed)]
             if tokens == [END]:
@@ -87,12 +92,7 @@ class Vocabulary:
         return answer.decode(errors="ignore"), False
 
     def _tokenize(self, data: bytes) -> list[int]:
-        tokens = []
-        while data:
-            longest = max(filter(data.startswith, self._tokens.tokens), key=len)
-            tokens.append(self._tokens.tokens.index(longest))
-            data = data[len(longest) :]
-        return tokens
+        return [self._numbers[text] for text in self._longest.findall(data)]
 
 
 def _may_end(matcher: LLMatcher) -> bool:
