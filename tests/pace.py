@@ -1,9 +1,11 @@
-"""Times in tests: a guard against hangs, and CPU time beside that of a loop of this machine, at the same moment."""
+"""Costs in tests: a guard against hangs, calls, and CPU time beside that of a reference loop at the same moment."""
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 # How long a test waits for an event that has to come: no promise, a guard against hangs on the busiest machine.
 HANG_S = 300.0
@@ -86,3 +88,20 @@ def until(reached: Callable[[], object]) -> None:
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def calls(run: Callable[[], object]) -> int:
+    """Return the number of functions that are called, those of C included."""
+    count = 0
+
+    def watch(_frame: FrameType, event: str, _value: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return count

@@ -14,7 +14,7 @@ from car_daemon.people.people import People, PersonTable
 from car_daemon.scheduler.account import TURN
 from car_daemon.scheduler.backlog import QueueBounds
 from tests.daemon.scheduler.fakes import World
-from tests.daemon.scheduler.test_events import calls
+from tests.pace import calls
 
 MANY = 10_000
 DOOR = 70_001

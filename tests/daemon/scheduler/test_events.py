@@ -1,33 +1,13 @@
 """The cost of an event, counted in calls, as more and more requests wait."""
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-
 import pytest
 
 from car_daemon.scheduler.account import TURN
 from car_daemon.scheduler.backlog import QueueBounds
 from tests.daemon.scheduler.fakes import World
+from tests.pace import calls
 
 ROUNDS = 60
-
-
-def calls(run: Callable[[], None]) -> int:
-    """Return the number of functions that are called, those of C included."""
-    count = 0
-
-    def watch(_frame: FrameType, event: str, _value: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(watch)
-    try:
-        run()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 def cost(waiting: int, limit: int) -> float:
