@@ -5,8 +5,9 @@ from functools import partial
 
 from car_engine.batching.context import Context
 from car_engine.batching.prefix import Checkpoint, Prefix, SavedPrefix
-from car_engine.batching.reuse.index import Index
+from car_engine.batching.reuse.index import Cells, Index
 from car_engine.batching.reuse.move_costs import MoveCosts
+from car_engine.batching.reuse.stored_prefix import StoredPrefix
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import Sequence
 
@@ -56,11 +57,12 @@ class CellMover:
             if not self._is_marked(prefix):
                 self._saved.keep(Checkpoint(prefix, state))
 
-    def used(self, prefix: Prefix, saved: SavedPrefix) -> None:
-        """Count saved cells as used now, and the state from which a prompt goes on after these tokens."""
+    def used(self, prefix: Prefix, source: Cells) -> None:
+        """Count the state from which a prompt goes on after these tokens as used now, and the cells if saved."""
         if (checkpoint := self._index.checkpoint(prefix)) is not None:
             self._saved.touch(checkpoint)
-        self._saved.touch(saved)
+        if isinstance(source, SavedPrefix):
+            self._saved.touch(source)
 
     def _is_marked(self, prefix: Prefix) -> bool:
         """Return whether the state after these tokens is kept, which counts as used now."""
@@ -117,6 +119,24 @@ class CellMover:
         self._saved.touch(saved)
         self.go_on(sequence, saved.count, tokens)
         return True
+
+    def supply(self, sequence: Sequence, sharers: int = 1) -> None:
+        """Continue a sequence with the most of what it awaits that there is now in sequences and in host memory.
+
+        It computes what takes longer to copy: `sharers` wait for the same cells.
+        """
+        assert sequence.prefix is not None
+        present = self._index.present(sequence.prefix.cut(sequence.awaited))
+        there = [(mark.tokens, mark.source) for mark in present if not isinstance(mark.source, StoredPrefix)]
+        tokens, source = max(there, key=lambda each: (each[0], isinstance(each[1], SavedPrefix)), default=(0, sequence))
+        if not tokens:
+            sequence.reuse(0)
+        elif isinstance(source, SavedPrefix):
+            self.restore(source, sequence, tokens)
+        elif min(self.costs_of(source, source.cells, sharers)) < self._costs.compute(0, tokens):
+            self.bring(source, sequence, tokens, sharers)
+        else:
+            sequence.reuse(0)
 
     def costs_of(self, source: Sequence, cells: int, sharers: int = 1) -> tuple[float, float]:
         """Return the seconds to copy a sequence of so many cells: within the context, and through host memory.

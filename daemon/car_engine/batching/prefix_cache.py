@@ -39,7 +39,7 @@ class PrefixCache:
         self._costs = costs
         self.expected = expected
         self._cells = CellMover(context, saved, index, costs)
-        self._followers = Followers(index, costs, self._cells)
+        self._followers = Followers(index, self._cells)
         self.stored = StoredCells(store, index, self._cells, costs)
         self.storing = Storing(context, table, saved, self._cells, costs, index, store)
         self._worth = Worth(table, index, costs, expected, self._cells)
@@ -82,7 +82,6 @@ class PrefixCache:
         idle = self._table.idle
         if not idle:
             return None
-        self._worth.use_awaited()
         order, spared = self._table.next_order(), self._worth.awaited(idle)
         if namespace is None or (grid is not None and self._index.memory.windows):
             sequence = self._ways.victim(idle, spared)
@@ -103,9 +102,8 @@ class PrefixCache:
         """Return how many cells of a prompt exist now that it may reuse."""
         if namespace is None:
             return 0
-        marks = self._index.marks(prefix_of(prompt, cells_of(namespace, adapters)).cut(len(prompt) - 1))
-        computed = (each.source.cells if isinstance(each.source, Sequence) else each.tokens for each in marks)
-        return max((min(mark.tokens, cells) for mark, cells in zip(marks, computed, strict=True)), default=0)
+        marks = self._index.present(prefix_of(prompt, cells_of(namespace, adapters)).cut(len(prompt) - 1))
+        return max((mark.tokens for mark in marks), default=0)
 
     def settle(self) -> None:
         """Keep the states of sequences that stopped for that, and continue followers whose leader has their tokens."""

@@ -2,13 +2,16 @@
 
 from array import array
 
+import numpy as np
 import pytest
 
+from car_base.ipc.frames import Halt
 from car_base.ipc.types import NO_ADAPTERS
-from car_engine.batching.prefix import prefix_of
+from car_engine.batching.prefix import Checkpoint, Prefix, prefix_of
 from car_engine.batching.reuse.expected import cells_of
 from car_engine.batching.reuse.index import Memory
 from tests.engine.fakes import END_TOKEN, FakeContext, FakeEngine, run_command, solo
+from tests.pace import calls
 
 CONTEXT = 512
 SYSTEM = [1 + place * 7 % 26 for place in range(200)]
@@ -354,6 +357,19 @@ def test_a_follower_whose_leader_is_halted_goes_on_from_the_last_mark(memory: Me
     assert cached(engine, 1, question(1)) == done > 0
 
 
+@ON_ALL
+@pytest.mark.parametrize("again", [False, True])
+def test_a_follower_whose_leader_is_halted_goes_on_in_what_is_left_of_its_cells(memory: Memory, again: bool) -> None:
+    engine, shared = engine_of(2, memory=memory), SYSTEM + [9, 8, 7, 6, 5] * 40
+    engine.turn(*(run_command(key, [*shared, *[key] * 10], 5, namespace="me") for key in (1, 2)))
+    for _ in range(4):
+        engine.turn()
+    left = engine.table.sequences[0].cells
+    engine.turn(Halt(1, False), run_command(3, [*shared, *[3] * 10] if again else [5] * 100, 5, namespace="me"))
+    engine.finish()
+    assert cached(engine, 2, [*shared, *[2] * 10]) == left > len(SYSTEM)
+
+
 @ON_MARKS
 def test_of_a_leader_that_has_begun_to_answer_its_last_mark_is_used(memory: Memory) -> None:
     engine = engine_of(memory=memory)
@@ -484,3 +500,34 @@ def test_a_new_chat_goes_on_behind_the_system_prompt_after_a_long_chat_beside_li
         prompt = [*prompt, *engine.tokens(key - 1), *question(key, 20)[len(SYSTEM) :]]
         assert ask(engine, key, prompt) > len(SYSTEM)
     assert ask(engine, 10, question(10, 10)) == len(SYSTEM)
+
+
+@ON_MARKS
+def test_a_mark_that_a_waiting_prompt_goes_on_from_leaves_memory_after_the_marks_of_others(memory: Memory) -> None:
+    def other(key: int) -> list[int]:
+        return [1 + (key * key * 3 + place * (key + 3) + place * place * key) % 26 for place in range(300)]
+
+    engine, prompt = engine_of(2, memory=memory, saved_bytes=8000), question(1)
+    engine.turn(run_command(1, [*SYSTEM, *other(18)[:150]], 5, namespace="me", own=(150,)))
+    engine.finish()
+    engine.commands.expected.note(99, array("i", prompt).tobytes(), cells_of("me", NO_ADAPTERS))
+    for key in range(2, 12):
+        engine.turn(run_command(key, other(10 + key), 5, namespace="me", own=(5, 40)))
+        engine.finish()
+    assert engine.cache.at_hand(prompt, "me", NO_ADAPTERS) == len(SYSTEM)
+
+
+@ON_MARKS
+def test_a_start_costs_the_same_however_many_marks_there_are_behind_a_system_prompt(memory: Memory) -> None:
+    def cost(chats: int) -> int:
+        engine = engine_of(memory=memory, saved_bytes=10_000_000)
+        for chat in range(chats):
+            tokens = np.array([*SYSTEM, chat, *range(100)], np.int32)
+            for end in range(len(SYSTEM) + 20, len(tokens), 20):
+                prefix = Prefix(tokens, cells_of("me", NO_ADAPTERS)).cut(end)
+                engine.saved.keep(Checkpoint(prefix, memoryview(b"state")))
+        for key in range(16):
+            engine.commands.expected.note(key, array("i", question(key)).tobytes(), cells_of("me", NO_ADAPTERS))
+        return calls(lambda: engine.cache.start(question(99), "me"))
+
+    assert cost(400) <= 1.5 * cost(20)

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from car_engine.batching.prefix import Prefix, prefix_of
+from car_engine.batching.prefix import Prefix, common_of, prefix_of
 from car_engine.batching.reuse.prefix_tree import PrefixTree
+from tests.pace import calls
 
 # Prefixes that share much: a few blocks of tokens, and an end within one.
 BLOCK = 18
@@ -29,7 +30,7 @@ def filled(kept: list[Prefix], removed: set[int]) -> PrefixTree[int]:
     for number, prefix in enumerate(kept):
         tree.add(prefix, number)
     for number in removed:
-        tree.remove(number)
+        tree.discard(number)
     return tree
 
 
@@ -60,6 +61,27 @@ def test_contained_are_the_prefixes_that_another_begins_with(
         and prefix.tokens.tolist() == whole.tokens.tolist()[: len(prefix)]
     }
     assert set(filled(kept, removed).contained(whole)) == begins
+
+
+@given(st.lists(prefixes, max_size=12), st.sets(st.integers(0, 10)), prefixes)
+def test_branches_are_where_others_begin_to_differ(kept: list[Prefix], removed: set[int], own: Prefix) -> None:
+    removed = {number for number in removed if number < len(kept)}
+    others = [each for number, each in enumerate(kept) if number not in removed]
+    alike = [each for each in others if (each.namespace, each.step) == (own.namespace, own.step)]
+    common = {(common_of(each.tokens, own.tokens), min(len(each), len(own))) for each in alike}
+    parts = {length for length, shorter in common if 0 < length < shorter}
+    assert set(filled([*kept, own], removed).branches(own)) == parts
+
+
+def test_what_a_prefix_contains_costs_no_square_of_its_number() -> None:
+    def cost(items: int) -> int:
+        whole, tree = prefix_of(range(20 * items), "me"), PrefixTree[int]()
+        for number in range(items):
+            tree.add(whole.cut(20 * (number + 1)), number)
+        return calls(lambda: tree.contained(whole) and tree.branches(whole))
+
+    few, many = cost(100), cost(400)
+    assert many <= 5 * few
 
 
 @given(st.lists(prefixes, max_size=12))

@@ -136,7 +136,7 @@ def test_a_prompt_that_lacks_the_earlier_system_message_parts_there() -> None:
     world.read([1, 2, *HEAD], parts("", "system", "hello"))
     found = world.read(REST, parts("", "hello", "answer", "more")).parting
     assert found is not None
-    assert (found.reason, found.message, found.at) == ("message", 0, 0)
+    assert (found.reason, found.message, found.at) == ("system", 0, 0)
 
 
 @pytest.mark.parametrize("at_hand", [100, 70])

@@ -12,6 +12,7 @@ from car_engine.batching.costs import StepCosts
 from car_engine.batching.prefix import Prefix
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.reuse.stops import stops
+from tests.pace import calls
 
 SLOW = StepCosts(prefill={1: 0.1, 512: 51.2})  # a token takes so long that every state pays
 
@@ -30,6 +31,13 @@ def test_an_edit_is_read_again_from_at_most_256_tokens_or_the_memory_of_a_state(
     gaps = [after - before for before, after in pairwise(places)]
     # Places that are closer than is worth a state are one place.
     assert max(gaps) <= max(256, state) + 16
+
+
+def test_the_stops_of_a_long_prompt_cost_no_square_of_their_number() -> None:
+    def cost(length: int) -> int:
+        return calls(lambda: stops(prompt(length), 0, (), (1,), moves(0)))
+
+    assert cost(65_536) <= 5 * cost(16_384)
 
 
 def test_the_beginning_that_other_chats_have_is_a_stop_whatever_is_known_of_them() -> None:

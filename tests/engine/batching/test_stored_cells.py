@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from car_base.ipc.types import NO_ADAPTERS
 from car_engine.batching.cells import CellMover
 from car_engine.batching.costs import StepCosts
-from car_engine.batching.prefix import Prefix, prefix_of
+from car_engine.batching.prefix import Checkpoint, Prefix, SavedPrefix, prefix_of
 from car_engine.batching.reuse.expected import Expected, cells_of
 from car_engine.batching.reuse.index import Index, Memory
 from car_engine.batching.reuse.move_costs import SAVE_BYTE_S, MoveCosts
@@ -20,6 +20,7 @@ from car_engine.batching.reuse.worth import Worth
 from car_engine.batching.saved_cells import SavedCells
 from car_engine.batching.sequences import SequenceTable
 from tests.engine.fakes import FakeContext, FakeEngine, run_command, solo
+from tests.pace import calls
 
 CONTEXT = 2048
 PROMPT = [1 + place * 7 % 26 for place in range(600)]
@@ -147,6 +148,30 @@ def test_other_requests_run_while_a_file_is_read() -> None:
     life.engine.turn(life.store.next_read())
     life.engine.finish()
     assert life.engine.tokens(1) == solo([*PROMPT, 3], 5)
+
+
+def test_a_request_whose_file_is_gone_goes_on_in_other_cells_that_are_there() -> None:
+    longer = [*PROMPT, *[3] * 100]
+    disk = stored_by(longer)
+    life = Life(disk)
+    life.infer(1, PROMPT[:500])
+    disk.files.clear()
+    assert life.infer(2, [*longer, 4]) == 500
+
+
+def test_the_choice_of_the_states_of_a_file_costs_no_cube_of_their_number() -> None:
+    def cost(states: int) -> int:
+        life = Life(Disk(1 << 30), FakeContext(4, CONTEXT, memory=Memory(states=True)), saved=1 << 30)
+        prefix = prefix_of(range(20 * states), cells_of(MINE, NO_ADAPTERS))
+        for number in range(1, states):
+            life.engine.saved.keep(Checkpoint(prefix.cut(20 * number), memoryview(b"state")))
+        life.engine.saved.keep(SavedPrefix(prefix, memoryview(bytes(20 * len(prefix))), len(prefix)))
+        counted = calls(lambda: life.engine.cache.storing.store_next(1.0))
+        ((contents, _),) = life.store.writes
+        assert len(contents.states) == states - 1
+        return counted
+
+    assert cost(160) <= 20 * cost(40)
 
 
 @pytest.mark.parametrize("namespace", ["1001:", "1000:salt", "answers 7"])

@@ -1,9 +1,7 @@
 """Requests that wait for the common part of a prompt, which another request computes now."""
 
 from car_engine.batching.cells import CellMover
-from car_engine.batching.prefix import SavedPrefix
 from car_engine.batching.reuse.index import Index
-from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.sequences import Phase, Sequence
 
 # Phases in which a leader will still compute more of its prompt.
@@ -13,9 +11,8 @@ COMING = (Phase.FOLLOW, Phase.ENCODE, Phase.PREFILL)
 class Followers:
     """The sequences that follow a leader, and how each gets its cells."""
 
-    def __init__(self, index: Index, costs: MoveCosts, cells: CellMover) -> None:
+    def __init__(self, index: Index, cells: CellMover) -> None:
         self._index = index
-        self._costs = costs
         self._cells = cells
         self._leaders: dict[int, tuple[Sequence, int]] = {}  # By follower's number: the leader and its request's order.
 
@@ -42,18 +39,4 @@ class Followers:
                 continue
             followers = sum(each is leader for each, _ in self._leaders.values())
             del self._leaders[number]
-            assert sequence.prefix is not None
-            self._supply(sequence, leader, sequence.prefix.whole(min(computed, sequence.awaited)), followers)
-
-    def _supply(self, sequence: Sequence, leader: Sequence, tokens: int, followers: int) -> None:
-        """Continue a follower with tokens of its leader in the way that costs least; it computes them if that is it."""
-        assert sequence.prefix is not None
-        marks = self._index.marks(sequence.prefix.cut(tokens)) if tokens else []
-        saved = [mark.source for mark in marks if mark.tokens == tokens and isinstance(mark.source, SavedPrefix)]
-        best = max((mark.tokens for mark in marks if mark.source is leader), default=0)
-        if saved:
-            self._cells.restore(saved[0], sequence, tokens)
-        elif best and min(self._cells.costs_of(leader, leader.cells, followers)) < self._costs.compute(0, best):
-            self._cells.bring(leader, sequence, best, followers)
-        else:
-            sequence.reuse(0)
+            self._cells.supply(sequence, followers)

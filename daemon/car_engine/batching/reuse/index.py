@@ -1,6 +1,6 @@
 """All cells and checkpoints by their tokens, and the places from which a prompt can go on in each."""
 
-from collections.abc import Iterable
+from bisect import bisect
 from typing import NamedTuple, TypeVar
 
 from car_engine.batching.costs import MOST_GUESSED
@@ -58,36 +58,51 @@ class Index:
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
-        self._tree: PrefixTree[Cells | Checkpoint] = PrefixTree()
+        self._cells: PrefixTree[Cells] = PrefixTree()
+        self._checkpoints: PrefixTree[Checkpoint] = PrefixTree()  # by themselves: a state has hundreds, cells are few
 
     def __repr__(self) -> str:
-        return f"<Index {self._tree!r}>"
+        return f"<Index {self._cells!r} {self._checkpoints!r}>"
 
     def put(self, item: Cells | Checkpoint) -> None:
         """Add cells or a checkpoint, or find a sequence under its present prefix."""
         self.drop(item)
-        if item.prefix is not None:
-            self._tree.add(item.prefix, item)
+        if isinstance(item, Checkpoint):
+            self._checkpoints.add(item.prefix, item)
+        elif item.prefix is not None:
+            self._cells.add(item.prefix, item)
 
     def drop(self, item: Cells | Checkpoint) -> None:
         """Remove cells or a checkpoint, if they are there."""
-        if item in self._tree:
-            self._tree.remove(item)
+        if isinstance(item, Checkpoint):
+            self._checkpoints.discard(item)
+        else:
+            self._cells.discard(item)
 
     def marks(self, prompt: Prefix) -> list[Mark]:
-        """Return all cells that begin like a prompt, the cells with most tokens in common first."""
-        lengths = [] if self.memory.cuts_anywhere else [len(each.prefix) for each in self.checkpoints(prompt)]
-        return [
-            Mark(item, common, self._best(item, common, lengths))
-            for common, item in self._tree.matches(prompt)
-            if not isinstance(item, Checkpoint)
-        ] + self.files(prompt, lengths)
+        """Return all cells that begin like a prompt, the cells with most tokens in common first.
 
-    def files(self, prompt: Prefix, checkpoints: Iterable[int] = ()) -> list[Mark]:
+        Of a request that runs, these are also the cells that it will have.
+        """
+        lengths = self._lengths(prompt)
+        found = [Mark(item, common, self._best(item, common, lengths)) for common, item in self._cells.matches(prompt)]
+        return found + self.files(prompt, lengths)
+
+    def present(self, prompt: Prefix) -> list[Mark]:
+        """Return all cells that begin like a prompt, as far as they are computed."""
+        marks, lengths = self.marks(prompt), self._lengths(prompt)
+        return [
+            mark
+            if mark.tokens <= mark.cells
+            else mark._replace(tokens=self._best(mark.source, prompt.whole(mark.cells), lengths))
+            for mark in marks
+        ]
+
+    def files(self, prompt: Prefix, checkpoints: tuple[int, ...] = ()) -> list[Mark]:
         """Return the cells in files that begin like a prompt; of a memory with states there may be checkpoints."""
         if (named := in_files(prompt)) is None:
             return []
-        found = ((common, item) for common, item in self._tree.matches(named) if isinstance(item, StoredPrefix))
+        found = ((common, item) for common, item in self._cells.matches(named) if isinstance(item, StoredPrefix))
         return [Mark(item, common, self._best(item, common, checkpoints)) for common, item in found]
 
     def checkpoint(self, prefix: Prefix) -> Checkpoint | None:
@@ -96,28 +111,33 @@ class Index:
 
     def checkpoints(self, prefix: Prefix) -> list[Checkpoint]:
         """Return the checkpoints that these tokens begin with."""
-        return [item for item in self._tree.contained(prefix) if isinstance(item, Checkpoint)]
+        return self._checkpoints.contained(prefix)
 
     def partings(self, prefix: Prefix) -> list[int]:
         """Return after how many of these tokens cells or checkpoints part."""
-        return self._tree.branches(prefix)
+        return self._cells.branches(prefix) + self._checkpoints.branches(prefix)
 
     def replaced(self, new: Outside) -> list[Outside]:
         """Return cells of the same place that new cells replace: prompts can go on in the new cells at their end."""
-        contained: list[Cells | Checkpoint] = self._tree.contained(new.prefix)
-        ends = {len(new.prefix), *(len(each.prefix) for each in contained if isinstance(each, Checkpoint))}
+        ends = {len(new.prefix), *self._lengths(new.prefix)}
         ends |= set(new.marks if isinstance(new, StoredPrefix) else ())
+        contained = self._cells.contained(new.prefix)
         same = [each for each in contained if isinstance(each, type(new)) and each is not new]
         return same if self.memory.cuts_anywhere else [each for each in same if len(each.prefix) in ends]
 
-    def _best(self, item: Cells, common: int, checkpoints: Iterable[int]) -> int:
+    def _lengths(self, prompt: Prefix) -> tuple[int, ...]:
+        return () if self.memory.cuts_anywhere else tuple(len(each.prefix) for each in self.checkpoints(prompt))
+
+    def _best(self, item: Cells, common: int, checkpoints: tuple[int, ...]) -> int:
+        """Return after how many tokens, up to the common ones, a prompt can go on; the checkpoints ascend."""
         if self.memory.cuts_anywhere:
             return common
         assert item.prefix is not None
-        end = _count(item)
-        ends = [end] if end == item.prefix.whole(end) else []
-        ends += item.marks if isinstance(item, StoredPrefix) else ()
-        return max((length for length in (*ends, *checkpoints) if length <= common), default=0)
+        before, end = bisect(checkpoints, common), _count(item)
+        ends = [*checkpoints[max(0, before - 1) : before], *(item.marks if isinstance(item, StoredPrefix) else ())]
+        if end == item.prefix.whole(end):
+            ends.append(end)
+        return max((length for length in ends if length <= common), default=0)
 
 
 def _count(item: Cells) -> int:

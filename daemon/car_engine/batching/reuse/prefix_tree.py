@@ -56,11 +56,10 @@ class PrefixTree(Generic[Item]):
         node.items.append(item)
         self._nodes[item] = key, node
 
-    def __contains__(self, item: Item) -> bool:
-        return item in self._nodes
-
-    def remove(self, item: Item) -> None:
-        """Remove an item and the branches that end in nothing."""
+    def discard(self, item: Item) -> None:
+        """Remove an item, if it is there, and the branches that end in nothing."""
+        if item not in self._nodes:
+            return
         key, node = self._nodes.pop(item)
         node.items.remove(item)
         while not node.items and not node.children and (parent := node.parent) is not None:
@@ -82,13 +81,19 @@ class PrefixTree(Generic[Item]):
 
     def contained(self, prefix: Prefix) -> list[Item]:
         """Return the items whose prefix this one begins with, or equals, the shortest first."""
-        path = self._path(prefix)
-        ends = [node for (depth, node) in path if depth == _depth(node)]
-        return [item for node in ends for item in node.items]
+        return [item for _, node in self._whole(prefix) for item in node.items]
 
     def branches(self, prefix: Prefix) -> list[int]:
-        """Return the lengths at which items part that begin like a prefix."""
-        return [depth for depth, node in self._path(prefix) if depth == _depth(node) and len(node.children) > 1]
+        """Return after how many of its tokens items begin to differ from a prefix."""
+        inside = [(depth, node) for depth, node in self._whole(prefix) if depth < len(prefix)]
+        return [depth for depth, node in inside if node.children.keys() - {int(prefix.tokens[depth])}]
+
+    def _whole(self, prefix: Prefix) -> list[tuple[int, _Node[Item]]]:
+        """Return the nodes whose tokens a prefix has all, each with the tokens up to its end."""
+        path = self._path(prefix)
+        if path and path[-1][0] < (path[-2][0] if len(path) > 1 else 0) + len(path[-1][1].tokens):
+            path.pop()
+        return path
 
     def _path(self, prefix: Prefix) -> list[tuple[int, _Node[Item]]]:
         """Return the nodes along a prefix, each with the tokens in common up to its end."""
@@ -114,10 +119,3 @@ def _split(node: _Node[Item], length: int) -> _Node[Item]:
     node.tokens, node.parent = node.tokens[length:], upper
     upper.children[int(node.tokens[0])] = node
     return upper
-
-
-def _depth(node: _Node[Item]) -> int:
-    depth, above = len(node.tokens), node.parent
-    while above is not None:
-        depth, above = depth + len(above.tokens), above.parent
-    return depth

@@ -165,8 +165,8 @@ def _place(earlier: KnownPrompt, parts: bytes, at: int) -> tuple[Reason, int | N
         return "template", None
     if not differs:
         return "tools", None
-    longer = parts if differs < len(parts) // PART_BYTES else earlier.parts
-    return "system" if _split(longer)[differs] & 1 else "message", differs - 1
+    there = [found[differs] for found in (_split(earlier.parts), _split(parts)) if differs < len(found)]
+    return "system" if any(part & 1 for part in there) else "message", differs - 1
 
 
 def _split(parts: bytes) -> list[int]:

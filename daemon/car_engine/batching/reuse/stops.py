@@ -1,5 +1,6 @@
 """Where the reading of a prompt stops, so that the state there can be kept: other prompts will go on from it."""
 
+from bisect import bisect
 from collections.abc import Iterable, Iterator
 
 from car_engine.batching.prefix import WORTH_TOKENS, Prefix
@@ -25,10 +26,11 @@ def stops(prompt: Prefix, start: int, partings: Iterable[int], own: tuple[int, .
     reading = costs.compute(start, len(prompt))
     chosen = [start]
     for part, stop in _worthy(prompt, start, partings, own, costs.state_tokens):
-        apart = min(abs(each - stop) for each in chosen)
+        place = bisect(chosen, stop)
+        apart = min(abs(each - stop) for each in chosen[max(0, place - 1) : place + 1])
         if start < stop < len(prompt) and apart >= WORTH_TOKENS and len(chosen) * costs.checkpoint <= part * reading:
-            chosen.append(stop)
-    return sorted(chosen[1:])
+            chosen.insert(place, stop)
+    return chosen[1:]
 
 
 def _worthy(

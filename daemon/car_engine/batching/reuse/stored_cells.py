@@ -88,13 +88,13 @@ class StoredCells:
             waiting.pop(sequence.number, None)
 
     def arrived(self, read: CellsRead) -> None:
-        """Continue the sequences that wait for a file; without its cells they compute them."""
+        """Continue the sequences that wait for a file, without it with other cells that are there."""
         assert self._store is not None
         waiting = self._waiting.pop(read.stored).values()
         if read.contents is None:
             self._forget(read.stored.name)
             for sequence in waiting:
-                sequence.reuse(0)
+                self._cells.supply(sequence)
         else:
             stored = read.stored
             self._costs.was_read(len(stored.prefix), read.seconds)

@@ -96,13 +96,14 @@ class Storing:
         parting = max((place for place in self._index.partings(saved.prefix) if place in left), default=0)
         always, room = {parting, max(left, default=0)}, saved.size
         states = dict[int, memoryview]()
+        apart = {place: place for place in left}  # from what is stored, and from the beginning
         while left:
-            apart = {place: min((abs(place - each) for each in states), default=place) for place in left}
             place = max(left, key=lambda each: (each in always, apart[each]))
             state = left.pop(place)
             room -= len(state)
             if (place in always or room >= 0) and self._fits(2 * saved.size - room):
                 states[place] = state
+                apart = {each: min(apart[each], abs(place - each)) for each in left}
             else:
                 room += len(state)
         return dict(sorted(states.items()))

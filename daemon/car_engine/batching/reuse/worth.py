@@ -1,11 +1,11 @@
 """The worth of the cells of idle sequences: the seconds that later requests lose without them."""
 
-from operator import itemgetter
+from operator import attrgetter
 
 from car_engine.batching.cells import CellMover
 from car_engine.batching.prefix import WORTH_TOKENS, Prefix, SavedPrefix
 from car_engine.batching.reuse.expected import Expected
-from car_engine.batching.reuse.index import Index
+from car_engine.batching.reuse.index import Index, Mark
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.sequences import Sequence, SequenceTable
 
@@ -26,23 +26,22 @@ class Worth:
         self._cells = cells
 
     def awaited(self, idle: list[Sequence]) -> dict[int, float]:
-        """Return the seconds that waiting requests are spared by each idle sequence alone, by its number."""
+        """Return the seconds that waiting requests are spared by each idle sequence alone, by its number.
+
+        What they begin with counts as used now, so that others leave host memory before it.
+        """
         spared: dict[int, float] = {}
         for _, prompt in self._expected.prompts:
-            number, tokens, otherwise = self._longest(prompt, idle)
+            marks = self._marks(prompt)
+            for kind in (marks, [mark for mark in marks if isinstance(mark.source, SavedPrefix)]):
+                if kind:
+                    most = max(kind, key=attrgetter("tokens"))
+                    self._cells.used(prompt.cut(most.tokens), most.source)
+            number, tokens, otherwise = self._longest(marks, idle)
             if tokens > otherwise:
                 alone = min([self._costs.compute(otherwise, tokens), *self._read(prompt.cut(tokens))])
                 spared[number] = spared.get(number, 0.0) + alone
         return spared
-
-    def use_awaited(self) -> None:
-        """Count the saved cells that waiting requests begin with as used, so that others leave before them."""
-        for _, prompt in self._expected.prompts:
-            marks = [(mark.tokens, mark.source) for mark in self._index.marks(prompt) if mark.tokens]
-            saved = [(tokens, source) for tokens, source in marks if isinstance(source, SavedPrefix)]
-            if saved:
-                tokens, source = max(saved, key=itemgetter(0))
-                self._cells.used(prompt.cut(tokens), source)
 
     def resident(self, idle: list[Sequence]) -> list[int]:
         """Return the waiting requests that lose more without an idle sequence than it leaves them to compute."""
@@ -72,7 +71,7 @@ class Worth:
         return costs.save(cells) + likely * costs.restore(cells) < likely * self._regained(sequence.prefix, kept)
 
     def _spares_most(self, prompt: Prefix, idle: list[Sequence]) -> bool:
-        number, tokens, otherwise = self._longest(prompt, idle)
+        number, tokens, otherwise = self._longest(self._marks(prompt), idle)
         costs, left = self._costs, self._costs.compute(tokens, len(prompt) + 1)
         spared = costs.restore(otherwise) + costs.compute(otherwise, tokens)
         if min([spared, *self._read(prompt.cut(tokens))]) <= left:
@@ -84,9 +83,11 @@ class Worth:
         """Return the seconds to save the cells of a sequence and to restore them."""
         return self._costs.save(sequence.cells) + self._costs.restore(sequence.cells)
 
-    def _longest(self, prompt: Prefix, idle: list[Sequence]) -> tuple[int, int, int]:
+    def _marks(self, prompt: Prefix) -> list[Mark]:
+        return [mark for mark in self._index.marks(prompt) if mark.tokens]
+
+    def _longest(self, marks: list[Mark], idle: list[Sequence]) -> tuple[int, int, int]:
         """Return the idle sequence with most cells of a prompt, their number, and how many there are elsewhere."""
-        marks = [mark for mark in self._index.marks(prompt) if mark.tokens]
         found = [(mark.tokens, mark.source.number) for mark in marks if mark.source in idle]
         (tokens, number), (second, _), *_ = [*sorted(found, reverse=True), (0, 0), (0, 0)]
         saved = [min(mark.tokens, tokens) for mark in marks if isinstance(mark.source, SavedPrefix)]
