@@ -134,10 +134,10 @@ def text_of(value: str | None) -> str | None:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is one JSON value."""
+    """Return whether a text is one JSON value, which does not nest deeper than the interpreter reads."""
     try:
         _VALUE.decode(text)
-    except MsgspecError:
+    except (MsgspecError, RecursionError):
         return False
     return True
 

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+from msgspec import Raw
+from msgspec.json import encode
+
 from car_base.ipc.types import ParameterKind
 from car_engine.output.json_object import is_json
 from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
@@ -228,7 +231,7 @@ def as_value(text: str, kind: ParameterKind) -> str:
     if is_json(bare):
         return bare
     if _MARK in text:
-        return json.dumps(_nested(text), ensure_ascii=False)
+        return encode(_nested(text)).decode()
     if (value := _python(bare)) is not None:
         return value
     return json.dumps(text, ensure_ascii=False)
@@ -239,9 +242,11 @@ def _python(text: str) -> str | None:
     if not text or len(text) > _MOST_LITERAL or (text[0] not in "[{(" and text not in ("True", "False", "None")):
         return None
     try:
-        return json.dumps(literal_eval(text), ensure_ascii=False, allow_nan=False)
+        value = json.dumps(literal_eval(text), ensure_ascii=False, allow_nan=False)
+        value.encode()  # fails for half of a surrogate pair, which a literal can name and no text has
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
+    return value
 
 
 def _nested(text: str) -> Any:
@@ -269,4 +274,4 @@ def _members(members: list[tuple[str, Any]]) -> Any:
 
 
 def _plain(text: str) -> Any:
-    return json.loads(text) if is_json(text) else text
+    return Raw(text) if is_json(text) else text

@@ -99,6 +99,24 @@ def test_arguments_of_a_hundred_kilobytes_are_read(style: ToolStyle) -> None:
     assert (text, [json.loads(call.function.arguments) for call in calls]) == ("", [arguments])
 
 
+VALUES = {
+    "deeper than the interpreter reads": "[" * 2_000,
+    "half of a surrogate pair": "['\\ud800']",
+    "more digits than the interpreter reads": "9" * 5_000,
+    "such digits in a tag": f"]<]minimax[>[<item>{'9' * 5_000}]<]minimax[>[</item>",
+    "a deep value in a tag": f"]<]minimax[>[<item>{'[' * 900}{']' * 900}]<]minimax[>[</item>",
+}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+@pytest.mark.parametrize("style", STYLES)
+def test_a_value_that_no_json_has_is_read_as_some_text(style: ToolStyle, value: str) -> None:
+    whole = written(FAMILIES[style], [Call(TEXT, {"a": ["VALUE"]})])
+    text = whole.replace('["VALUE"]' if '["VALUE"]' in whole else "VALUE", value)
+    shown, reasoning, calls = said(parts_of(style, text, 7))
+    assert "".join([shown, reasoning, *(call.function.arguments for call in calls)]).encode()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 def test_six_hundred_calls_are_read(style: ToolStyle) -> None:
