@@ -105,6 +105,7 @@ class DoorProtocol(HttpToolsProtocol):
         self._in_head = True  # else a header is a trailer, behind the body
         self._head_bytes = self._header_count = 0
         self._held_bytes = 0  # received since the parser passed something on; it keeps them
+        self._waiting = self._waiting_headers = self._waiting_bytes = 0  # of requests that wait, as counted last
         self._head_timer: asyncio.TimerHandle | None = None
         self._expect_head()
 
@@ -186,7 +187,7 @@ class DoorProtocol(HttpToolsProtocol):
         self._held_bytes = 0
         super().on_body(body)
         if self.pipeline:
-            self._check_waiting()
+            self._check_waiting(len(body))
 
     def on_message_complete(self) -> None:
         """Pass the end on, unless the request offers another protocol."""
@@ -246,15 +247,26 @@ class DoorProtocol(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
         return b"\r\n".join(lines) + b"\r\n\r\n"
 
-    def _check_waiting(self) -> None:
-        """Refuse requests that wait beyond the bounds: their number, and together the bytes of one head."""
+    def _check_waiting(self, body: int = 0) -> None:
+        """Refuse requests that wait beyond the bounds: their number, and together the bytes of one head.
+
+        After a piece of a `body` its bytes alone are added, because a body may come in many pieces.
+        """
+        if body and len(self.pipeline) == self._waiting:
+            self._waiting_bytes += body
+        else:
+            self._count_waiting()
+        beyond = self._waiting > MOST_WAITING or self._waiting_headers > MAX_HEADERS
+        if beyond or self._waiting_bytes > MAX_HEAD_BYTES:
+            limits = f"{MOST_WAITING} requests, with {MAX_HEADERS} headers and {MAX_HEAD_BYTES} bytes together"
+            raise _Refusal(400, f"at most {limits}, wait on a connection: read an answer before the next request")
+
+    def _count_waiting(self) -> None:
         waiting = [cycle for cycle, _ in self.pipeline]
         headers = [header for cycle in waiting for header in cycle.scope["headers"]]
         size = sum(len(name) + len(value) for name, value in headers)
         size += sum(len(each.scope["raw_path"] + each.scope["query_string"]) + len(each.body) for each in waiting)
-        if len(waiting) > MOST_WAITING or len(headers) > MAX_HEADERS or size > MAX_HEAD_BYTES:
-            limits = f"{MOST_WAITING} requests, with {MAX_HEADERS} headers and {MAX_HEAD_BYTES} bytes together"
-            raise _Refusal(400, f"at most {limits}, wait on a connection: read an answer before the next request")
+        self._waiting, self._waiting_headers, self._waiting_bytes = len(waiting), len(headers), size
 
     def _take_host_of_target(self) -> None:
         """Put the host of a target that is a whole URL in the place of `Host`, as HTTP has it."""

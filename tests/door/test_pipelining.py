@@ -17,7 +17,7 @@ from car_http.protocol import MAX_HEAD_BYTES, MAX_HEADERS, MOST_WAITING, DoorPro
 from tests.client.fake_daemon import FakeDaemon
 from tests.door.support import DoorProcess, Json, door_before
 from tests.e2e.support import CANARY, Daemon, conversation
-from tests.pace import HANG_S
+from tests.pace import HANG_S, calls
 
 GET = b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n"
 OFFER = b"GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
@@ -154,6 +154,19 @@ async def test_eight_requests_wait_for_the_answers_before_them(bench: Bench, req
     assert (bench.client.answers, bench.client.ended) == (1 + MOST_WAITING, "")
     await bench.send(request_bytes * (1 + MOST_WAITING))
     assert bench.client.answers == 2 * (1 + MOST_WAITING)
+
+
+async def test_a_piece_of_a_body_that_waits_costs_the_same_behind_many_headers() -> None:
+    async def cost(headers: int) -> int:
+        bench = Bench()
+        head = b"POST /x HTTP/1.1\r\n" + b"a:b\r\n" * headers + b"Transfer-Encoding: chunked\r\n\r\n"
+        await bench.send(GET + head)
+        counted = calls(lambda: bench.door.data_received(b"1\r\nx\r\n" * 1000))
+        bench.door.connection_lost(None)
+        await bench.answer()
+        return counted
+
+    assert await cost(MAX_HEADERS - 10) == await cost(1)
 
 
 @pytest.mark.parametrize("request_bytes", [GET, OFFER], ids=["plain", "offering another protocol"])
