@@ -1,9 +1,14 @@
 """llama-server's own endpoints, as programs use them that were made for it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from car_http.dialects import llama_completion, openai_completions
+from car_http.dialects.common import Caller
+from car_http.dialects.llama_completion import LlamaCompletionRequest
+from car_http.guard import RequestHead
 from tests.client.fake_daemon import FakeDaemon
 from tests.client.samples import ANSWER, FILE, details, model
 from tests.door.support import OfflineDoor
@@ -121,6 +126,24 @@ async def test_several_prompts_are_answered_by_a_list(offline: OfflineDoor, fake
     assert [(each["index"], each["content"]) for each in answer.json] == [(0, "a"), (1, "[1, 2]")]
     (alone,) = [(await offline.post("/completion", {"prompt": ["a"], "n_predict": 0})).json]
     assert (alone["content"], fake.params("infer")["max_tokens"]) == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    ("read", "form"),
+    [(openai_completions.read, openai_completions.CompletionRequest), (llama_completion.read, LlamaCompletionRequest)],
+)
+def test_several_prompts_share_their_schema_because_it_may_be_as_long_as_a_body(
+    read: Callable[[Any, Caller], Any], form: type[Any]
+) -> None:
+    request = form(prompt=["a", "b"], json_schema={"description": "x" * 1000})
+    first, second = read(request, Caller(RequestHead("POST", "/completion", {}, unix=True))).params
+    assert len(first["json_schema"]) > 1000
+    assert first["json_schema"] is second["json_schema"]
+
+
+async def test_of_several_objects_the_first_has_the_grammar(offline: OfflineDoor, fake: FakeDaemon) -> None:
+    answer = await offline.post("/completion", {"prompt": ["a", "b"], "grammar": 'root ::= "a"'})
+    assert [each["generation_settings"].get("grammar") for each in answer.json] == ['root ::= "a"', None]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from car_client.results import Answer
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, given, own_params, refuse
+from car_http.dialects.common import Caller, as_sent, given, own_params, refuse
 from car_http.dialects.job import Job
 from car_http.dialects.llama_writer import LlamaWriter, written_params
 from car_http.dialects.openai_chat import NAMES
@@ -39,17 +39,19 @@ class LlamaCompletionRequest(CompletionRequest, kw_only=True):
 def read(request: LlamaCompletionRequest, caller: Caller) -> Job | Prompts:
     """Translate a request; raises Problem."""
     refuse(request, _REFUSED)
-    return read_prompts(request, caller, _NAMES, partial(_read_one, request, caller), _together)
+    params = written_params(request, caller) | given(logprobs=request.n_probs or None)
+    params |= own_params(caller, request.card)
+    return read_prompts(request, as_sent(request, _NAMES, caller), params, partial(_read_one, request), _together)
 
 
 def _read_one(
-    request: LlamaCompletionRequest, caller: Caller, prompt: Any, index: int
+    request: LlamaCompletionRequest, shared: dict[str, Any], prompt: Any, index: int
 ) -> tuple[dict[str, Any], LlamaWriter]:
-    params = written_params(request, caller) | prompt_params(prompt)
+    params = shared | prompt_params(prompt)
     # Its clients write templates out by themselves.
-    params |= given(logprobs=request.n_probs or None, parse_special="prompt" in params or None)
+    params |= given(parse_special="prompt" in params or None)
     writer = LlamaWriter(request, params, index=index * (request.n or 1), fields=request.response_fields or ())
-    return params | own_params(caller, request.card), writer
+    return params, writer
 
 
 def _together(writers: Sequence[LlamaWriter], answers: Sequence[Answer]) -> bytes:

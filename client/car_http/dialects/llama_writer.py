@@ -75,6 +75,8 @@ class LlamaWriter(Writer):
         return sse.data(shown | {"tokens": chunk.tokens or []} | _probabilities(chunk.logprobs) | more)
 
     def _last(self, index: int, one: Answer | OneAnswer, answer: Answer) -> dict[str, Any]:
+        # Of several objects the first alone has the grammar, which may be as long as a body.
+        settings = {name: value for name, value in self._settings.items() if name != "grammar" or not index}
         shown = {
             "index": index,
             "content": one.text or "",
@@ -88,7 +90,7 @@ class LlamaWriter(Writer):
             "tokens_cached": answer.usage.cached_tokens,
             "truncated": False,
             "prompt": self._prompt,
-            "generation_settings": {"n_predict": -1} | self._settings | {"seed": answer.seed},
+            "generation_settings": {"n_predict": -1} | settings | {"seed": answer.seed},
             "timings": timings_object(answer),
             "card": card_object(answer),
         }

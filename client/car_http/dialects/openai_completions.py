@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from car_client.results import Answer, Chunk
 from car_http.dialects import sse
-from car_http.dialects.common import Caller, Names, as_sent, given, own_params, packed, refuse
+from car_http.dialects.common import Caller, as_sent, given, own_params, packed, refuse
 from car_http.dialects.job import Job, Writer
 from car_http.dialects.openai_chat import NAMES, Sampled, sampled_params
 from car_http.dialects.openai_parts import (
@@ -52,29 +52,34 @@ def read(request: CompletionRequest, caller: Caller) -> Job | Prompts:
     """Translate a request; raises Problem."""
     if request.best_of not in (1, request.n):  # as many as are wanted are not ranked either
         refuse(request, _REFUSED)
-    return read_prompts(request, caller, NAMES, partial(_read_one, request, caller), _together)
+    params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)
+    params |= own_params(caller, request.card)
+    return read_prompts(request, as_sent(request, NAMES, caller), params, partial(_read_one, request), _together)
 
 
 def read_prompts(
     request: CompletionRequest,
-    caller: Caller,
-    names: Names,
-    read_one: Callable[[Any, int], tuple[dict[str, Any], W]],
+    members: Mapping[str, str],
+    shared: dict[str, Any],
+    read_one: Callable[[dict[str, Any], Any, int], tuple[dict[str, Any], W]],
     together: Callable[[Sequence[W], Sequence[Answer]], bytes],
 ) -> Job | Prompts:
-    """Translate the prompts of a request, each by `read_one` with its place; raises Problem."""
-    members = as_sent(request, names, caller)
+    """Translate the prompts of a request, each by `read_one` with its place; raises Problem.
+
+    All have the same `shared` params, which are written out once: they may be as long as a body.
+    """
     prompts = request.prompt if _are_several(request.prompt) else [request.prompt]
     if len(prompts) == 1:
-        params, writer = read_one(prompts[0], 0)
+        params, writer = read_one(shared, prompts[0], 0)
         return Job(params, request.streams, writer, members)
     if len(prompts) > MOST_PROMPTS:
         raise bad("prompt", f"{len(prompts)} prompts, at most {MOST_PROMPTS} a request: send them in several requests")
     if request.streams:
         raise bad("stream", "a stream answers one prompt: send the others in requests of their own")
-    read_each = [read_one(prompt, place) for place, prompt in enumerate(prompts)]
-    if "supersede" in read_each[0][0]:
+    if "supersede" in shared:
         raise bad("card.supersede", "goes with one prompt: the prompts of one request would end each other")
+    shared = packed(shared)
+    read_each = [read_one(shared, prompt, place) for place, prompt in enumerate(prompts)]
     return Prompts(
         [packed(params) for params, _ in read_each], members, partial(together, [each for _, each in read_each])
     )
@@ -90,10 +95,9 @@ def prompt_params(prompt: Any) -> dict[str, Any]:
 
 
 def _read_one(
-    request: CompletionRequest, caller: Caller, prompt: Any, index: int
+    request: CompletionRequest, shared: dict[str, Any], prompt: Any, index: int
 ) -> "tuple[dict[str, Any], CompletionWriter]":
-    params = sampled_params(request, caller) | given(suffix=request.suffix or None, logprobs=request.logprobs)
-    params |= prompt_params(prompt)
+    params = shared | prompt_params(prompt)
     if request.echo and "tokens" in params:
         raise bad("echo", "goes with a prompt that is a text")
     echoed = params["prompt"] if request.echo else ""
@@ -104,7 +108,7 @@ def _read_one(
         echoed=echoed,
         answers=request.n or 1,
     )
-    return params | own_params(caller, request.card), writer
+    return params, writer
 
 
 def _together(writers: "Sequence[CompletionWriter]", answers: Sequence[Answer]) -> bytes:
