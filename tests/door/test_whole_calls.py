@@ -144,6 +144,34 @@ async def test_a_call_that_the_model_wrote_wrongly_to_its_end_is_sent_as_it_is(
     assert whole[1] == [("call_0", "Vienna")]
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/api/chat"])
+@pytest.mark.parametrize("arguments", ["Vienna", '{"place": oh}'])
+async def test_arguments_that_are_no_object_stand_in_one_if_a_dialect_has_objects_alone(
+    offline: OfflineDoor, fake: FakeDaemon, path: str, arguments: str
+) -> None:
+    whole, streamed = await both(offline, fake, path, [(0, arguments, "arguments")], finish_reason="stop")
+    assert whole == streamed
+    assert whole[1] == [("call_0", json.dumps({"arguments": arguments}, separators=(",", ":")))]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_log_probabilities_of_a_thought_open_no_message(
+    offline: OfflineDoor, fake: FakeDaemon, *, stream: bool
+) -> None:
+    pieces = [("reasoning", "a"), ("reasoning", "b"), ("text", "X"), ("text", "Y")]
+    logprobs = [{"token": 1, "text": text, "logprob": -0.5, "top": []} for _, text in pieces]
+    fake.pieces = [{kind: text, "logprobs": [each]} for (kind, text), each in zip(pieces, logprobs, strict=True)]
+    fake.answers["infer"] = ANSWER | {"text": "XY", "reasoning": "ab", "logprobs": logprobs}
+    include = ["message.output_text.logprobs"]
+    answer = await offline.post("/v1/responses", BODIES["/v1/responses"] | {"stream": stream, "include": include})
+    thought, message = (answer.events[-1]["response"] if stream else answer.json)["output"]
+    assert [(each["type"], each["content"][0]["text"]) for each in (thought, message)] == [
+        ("reasoning", "ab"),
+        ("message", "XY"),
+    ]
+    assert [each["token"] for each in message["content"][0]["logprobs"]] == ["a", "b", "X", "Y"]
+
+
 async def test_the_free_text_of_a_custom_tool_that_was_cut_is_no_call(offline: OfflineDoor, fake: FakeDaemon) -> None:
     fake.pieces = [*pieces_of(0, '{"input":"*** Begin', "arguments")]
     fake.ending = {"finish_reason": "length"}

@@ -5,7 +5,7 @@ from typing import Any
 
 from car_client.results import Answer, Chunk, ToolCallDelta
 from car_http.dialects import sse
-from car_http.dialects.common import arguments_data
+from car_http.dialects.common import arguments_data, called_arguments
 from car_http.dialects.errors import anthropic_error
 from car_http.dialects.job import Writer
 from car_http.dialects.openai_parts import card_object, new_id
@@ -119,7 +119,7 @@ class MessagesWriter(Writer):
         return (
             self._close()
             + self._begin(block)
-            + self._delta({"type": "input_json_delta", "partial_json": call.arguments or ""})
+            + self._delta({"type": "input_json_delta", "partial_json": called_arguments(call.arguments)})
         )
 
     def _event(self, name: str, **members: Any) -> bytes:

@@ -41,6 +41,7 @@ class ResponsesWriter(Writer):
         self._open: str | None = None  # the type of the last item while it grows
         self._pieces: list[str] = []  # its text so far
         self._logprobs: list[dict[str, Any]] = []
+        self._logprobs_to_come: list[Logprob] = []  # of a thought: a message alone has a place for them
 
     def begin(self) -> bytes:
         """Return the events that precede all items."""
@@ -55,9 +56,11 @@ class ResponsesWriter(Writer):
         """Return the events of a piece."""
         events = b""
         if chunk.reasoning:
-            events += self._grow("reasoning", chunk.reasoning, None)
-        if chunk.text or chunk.logprobs:
-            events += self._grow("message", chunk.text, chunk.logprobs)
+            events += self._grow("reasoning", chunk.reasoning)
+        self._logprobs_to_come += chunk.logprobs or []
+        if chunk.text or (chunk.logprobs and self._open == "message"):
+            events += self._grow("message", chunk.text, self._logprobs_to_come)
+            self._logprobs_to_come = []
         for call in chunk.tool_calls or []:
             events += self._close() + self._call(call.id or "", call.name or "", call.arguments or "")
         return events
@@ -90,10 +93,10 @@ class ResponsesWriter(Writer):
         self._close(status)
         return sse.encode(self._ended(answer, status))
 
-    def _grow(self, kind: str, text: str, logprobs: list[Logprob] | None) -> bytes:
+    def _grow(self, kind: str, text: str, logprobs: Sequence[Logprob] = ()) -> bytes:
         events = b"" if self._open == kind else self._close() + self._start(kind)
         self._pieces.append(text)
-        shown = token_logprobs(logprobs or [])
+        shown = token_logprobs(logprobs)
         self._logprobs += shown
         return events + self._delta(kind, text, shown)
 
