@@ -182,6 +182,20 @@ async def test_the_free_text_of_a_custom_tool_that_was_cut_is_no_call(offline: O
     assert item["content"][0]["text"] == '{"name": "weather", "arguments": {"input":"*** Begin'
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    ["[" * 2000, '{"input":' * 1500 + "1" + "}" * 1500, "[1]", '{"text":"a"}'],
+    ids=["brackets", "objects", "a list", "another member"],
+)
+async def test_the_free_text_of_a_custom_tool_is_any_arguments_as_the_model_wrote_them(
+    offline: OfflineDoor, fake: FakeDaemon, arguments: str
+) -> None:
+    fake.answers["infer"] = ANSWER | {"text": "", "tool_calls": [call(0, arguments)]}
+    tools = [{"type": "custom", "name": "weather"}]
+    answer = await offline.post("/v1/responses", {"model": "guide", "input": "Hi", "tools": tools})
+    assert answer.json["output"][-1]["input"] == arguments
+
+
 async def test_of_several_answers_each_has_its_own_cut_call(offline: OfflineDoor, fake: FakeDaemon) -> None:
     fake.pieces = [
         {"index": place, **piece}

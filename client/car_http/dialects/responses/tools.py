@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from car_http.dialects.common import given
 from car_http.dialects.vendor_tools import each_once, vendor_tool
 from car_http.problems import bad
+from car_protocol.envelope import NOT_JSON
 from car_protocol.meta import note
 
 # The only parameter of a custom tool, whose input is free text.
@@ -110,7 +111,7 @@ def custom_input(arguments: str) -> str:
     """Return the free text of a custom tool's call; other arguments stay as they are."""
     try:
         return str(msgspec.json.decode(arguments)[CUSTOM_INPUT])
-    except (msgspec.DecodeError, KeyError, TypeError):
+    except (*NOT_JSON, KeyError, TypeError):
         return arguments
 
 
