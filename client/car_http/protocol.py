@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import httptools
 from msgspec import Struct
@@ -74,6 +74,26 @@ class _Refusal(Exception):
     """A request that is refused while it is parsed, with its status and message; nothing behind it is parsed."""
 
 
+class _Waiting(NamedTuple):
+    """The requests that wait on a connection, as they were counted last, their headers and their bytes."""
+
+    requests: int
+    headers: int
+    size: int
+
+    @property
+    def too_many(self) -> bool:
+        """Whether they are more than may wait."""
+        return self.requests > MOST_WAITING or self.headers > MAX_HEADERS or self.size > MAX_HEAD_BYTES
+
+
+def _counted(waiting: list[RequestResponseCycle]) -> _Waiting:
+    headers = [header for cycle in waiting for header in cycle.scope["headers"]]
+    size = sum(len(name) + len(value) for name, value in headers)
+    size += sum(len(each.scope["raw_path"] + each.scope["query_string"]) + len(each.body) for each in waiting)
+    return _Waiting(len(waiting), len(headers), size)
+
+
 class DoorProtocol(HttpToolsProtocol):
     """One HTTP connection; a head that is too long, or not whole within `head_timeout_s`, ends it.
 
@@ -105,7 +125,7 @@ class DoorProtocol(HttpToolsProtocol):
         self._in_head = True  # else a header is a trailer, behind the body
         self._head_bytes = self._header_count = 0
         self._held_bytes = 0  # received since the parser passed something on; it keeps them
-        self._waiting = self._waiting_headers = self._waiting_bytes = 0  # of requests that wait, as counted last
+        self._waiting = _Waiting(0, 0, 0)
         self._head_timer: asyncio.TimerHandle | None = None
         self._expect_head()
 
@@ -252,21 +272,13 @@ class DoorProtocol(HttpToolsProtocol):
 
         After a piece of a `body` its bytes alone are added, because a body may come in many pieces.
         """
-        if body and len(self.pipeline) == self._waiting:
-            self._waiting_bytes += body
+        if body and len(self.pipeline) == self._waiting.requests:
+            self._waiting = self._waiting._replace(size=self._waiting.size + body)
         else:
-            self._count_waiting()
-        beyond = self._waiting > MOST_WAITING or self._waiting_headers > MAX_HEADERS
-        if beyond or self._waiting_bytes > MAX_HEAD_BYTES:
+            self._waiting = _counted([cycle for cycle, _ in self.pipeline])
+        if self._waiting.too_many:
             limits = f"{MOST_WAITING} requests, with {MAX_HEADERS} headers and {MAX_HEAD_BYTES} bytes together"
             raise _Refusal(400, f"at most {limits}, wait on a connection: read an answer before the next request")
-
-    def _count_waiting(self) -> None:
-        waiting = [cycle for cycle, _ in self.pipeline]
-        headers = [header for cycle in waiting for header in cycle.scope["headers"]]
-        size = sum(len(name) + len(value) for name, value in headers)
-        size += sum(len(each.scope["raw_path"] + each.scope["query_string"]) + len(each.body) for each in waiting)
-        self._waiting, self._waiting_headers, self._waiting_bytes = len(waiting), len(headers), size
 
     def _take_host_of_target(self) -> None:
         """Put the host of a target that is a whole URL in the place of `Host`, as HTTP has it."""

@@ -129,7 +129,7 @@ class Index:
         return () if self.memory.cuts_anywhere else tuple(len(each.prefix) for each in self.checkpoints(prompt))
 
     def _best(self, item: Cells, common: int, checkpoints: tuple[int, ...]) -> int:
-        """Return after how many tokens, up to the common ones, a prompt can go on; the checkpoints ascend."""
+        """Return after how many of the common tokens a prompt can go on; the checkpoints ascend."""
         if self.memory.cuts_anywhere:
             return common
         assert item.prefix is not None
