@@ -91,7 +91,7 @@ def until(reached: Callable[[], object]) -> None:
 
 
 def calls(run: Callable[[], object]) -> int:
-    """Return the number of functions that are called, those of C included."""
+    """Return how many calls a function makes, with the calls of functions in C."""
     count = 0
 
     def watch(_frame: FrameType, event: str, _value: object) -> None:

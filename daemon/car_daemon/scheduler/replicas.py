@@ -344,11 +344,12 @@ class Replicas:
 
 # Prompts are compared in blocks of 64 tokens.
 _BLOCK_BYTES = TOKEN_BYTES * 64
-# The sessions, and the blocks of each engine, that are remembered; the least recently used are forgotten.
-_MOST_KNOWN = 4096
-# The blocks of all engines, and the engines of a block.
+# Blocks remembered for each engine and of all, and engines of a block; the least recently used are forgotten.
+_MOST_BLOCKS = 4096
 _MOST_BLOCKS_OF_ALL = 65_536  # 20 MiB
 _MOST_HOLDERS = 8
+# A session has one block at least: of more sessions in one engine some would have no block that is remembered.
+_MOST_SESSIONS = _MOST_BLOCKS
 
 
 def blocks_of(tokens: bytes, namespace: str) -> tuple[int, ...]:
@@ -390,7 +391,7 @@ class Router:
         # Other prompts begin with the first blocks of a prompt too: these are forgotten last.
         for block in reversed(request.prompt.blocks):
             self._hold(block, engine)
-        while len(self._holders) > min(_MOST_KNOWN * len(self._engines), _MOST_BLOCKS_OF_ALL):
+        while len(self._holders) > min(_MOST_BLOCKS * len(self._engines), _MOST_BLOCKS_OF_ALL):
             self._holders.popitem(last=False)
         session = request.spec.session
         return [] if session is None else self._settle((request.model, session), engine)
@@ -415,7 +416,7 @@ class Router:
             self.at_home[self._homes[session]] -= 1
         self._homes[session] = engine
         self._homes.move_to_end(session)
-        if len(self._homes) > _MOST_KNOWN:
+        if len(self._homes) > _MOST_SESSIONS:
             _, left = self._homes.popitem(last=False)
             self.at_home[left] -= 1
             changed.append(left)

@@ -121,19 +121,18 @@ class CellMover:
         return True
 
     def supply(self, sequence: Sequence, sharers: int = 1) -> None:
-        """Continue a sequence with the most of what it awaits that there is now in sequences and in host memory.
+        """Continue a sequence with the most cells of what it awaits that sequences or host memory have now.
 
-        It computes what takes longer to copy: `sharers` wait for the same cells.
+        If a copy takes longer than to compute the cells, it has none. `sharers` sequences wait for the same cells.
         """
         assert sequence.prefix is not None
         present = self._index.present(sequence.prefix.cut(sequence.awaited))
-        there = [(mark.tokens, mark.source) for mark in present if not isinstance(mark.source, StoredPrefix)]
+        marks = [(each.tokens, each.source) for each in present if each.tokens]
+        there = [(tokens, source) for tokens, source in marks if not isinstance(source, StoredPrefix)]
         tokens, source = max(there, key=lambda each: (each[0], isinstance(each[1], SavedPrefix)), default=(0, sequence))
-        if not tokens:
-            sequence.reuse(0)
-        elif isinstance(source, SavedPrefix):
+        if isinstance(source, SavedPrefix):
             self.restore(source, sequence, tokens)
-        elif min(self.costs_of(source, source.cells, sharers)) < self._costs.compute(0, tokens):
+        elif tokens and min(self.costs_of(source, source.cells, sharers)) < self._costs.compute(0, tokens):
             self.bring(source, sequence, tokens, sharers)
         else:
             sequence.reuse(0)

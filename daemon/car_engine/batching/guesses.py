@@ -52,7 +52,7 @@ class Odds:
         return (self._right[kind] + _TRUST * _ASSUMED[kind]) / (self._seen[kind] + _TRUST)
 
 
-# The lengths that are searched: the last occurrence of the first kind's longest, or else the last of the shorter.
+# The last tokens of a text are searched in it: as many as the first kind has, or else two; the last occurrence counts.
 _LONG, _SHORT = _KINDS[0], 2
 # The longest occurrence that is told apart: one of the last kind.
 _LONGEST = _KINDS[-1] + 1

@@ -41,7 +41,7 @@ class ResponsesWriter(Writer):
         self._open: str | None = None  # the type of the last item while it grows
         self._pieces: list[str] = []  # its text so far
         self._logprobs: list[dict[str, Any]] = []
-        self._logprobs_to_come: list[Logprob] = []  # of a thought: a message alone has a place for them
+        self._logprobs_to_come: list[Logprob] = []  # of thoughts and calls: a message alone has a place for them
 
     def begin(self) -> bytes:
         """Return the events that precede all items."""

@@ -34,8 +34,7 @@ class Followers:
         """Continue followers whose leader has computed the common tokens, or will not."""
         for number, (leader, order) in list(self._leaders.items()):
             sequence = sequences[number]
-            computed = leader.cells if leader.order == order else 0
-            if computed < sequence.awaited and leader.order == order and leader.phase in COMING:
+            if leader.order == order and leader.cells < sequence.awaited and leader.phase in COMING:
                 continue
             followers = sum(each is leader for each, _ in self._leaders.values())
             del self._leaders[number]

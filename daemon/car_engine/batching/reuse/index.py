@@ -59,7 +59,7 @@ class Index:
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self._cells: PrefixTree[Cells] = PrefixTree()
-        self._checkpoints: PrefixTree[Checkpoint] = PrefixTree()  # by themselves: a state has hundreds, cells are few
+        self._checkpoints: PrefixTree[Checkpoint] = PrefixTree()  # apart: lookups of cells do not pass them
 
     def __repr__(self) -> str:
         return f"<Index {self._cells!r} {self._checkpoints!r}>"
@@ -126,7 +126,7 @@ class Index:
         return same if self.memory.cuts_anywhere else [each for each in same if len(each.prefix) in ends]
 
     def _lengths(self, prompt: Prefix) -> tuple[int, ...]:
-        return () if self.memory.cuts_anywhere else tuple(len(each.prefix) for each in self.checkpoints(prompt))
+        return tuple(len(each.prefix) for each in self.checkpoints(prompt))
 
     def _best(self, item: Cells, common: int, checkpoints: tuple[int, ...]) -> int:
         """Return after how many of the common tokens a prompt can go on; the checkpoints ascend."""

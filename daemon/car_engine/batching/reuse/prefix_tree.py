@@ -84,16 +84,19 @@ class PrefixTree(Generic[Item]):
         return [item for _, node in self._whole(prefix) for item in node.items]
 
     def branches(self, prefix: Prefix) -> list[int]:
-        """Return after how many of its tokens items begin to differ from a prefix."""
+        """Return after how many tokens of a prefix items begin to differ from it."""
         inside = [(depth, node) for depth, node in self._whole(prefix) if depth < len(prefix)]
         return [depth for depth, node in inside if node.children.keys() - {int(prefix.tokens[depth])}]
 
     def _whole(self, prefix: Prefix) -> list[tuple[int, _Node[Item]]]:
         """Return the nodes whose tokens a prefix has all, each with the tokens up to its end."""
-        path = self._path(prefix)
-        if path and path[-1][0] < (path[-2][0] if len(path) > 1 else 0) + len(path[-1][1].tokens):
-            path.pop()
-        return path
+        whole: list[tuple[int, _Node[Item]]] = []
+        before = 0
+        for depth, node in self._path(prefix):
+            if depth - before == len(node.tokens):
+                whole.append((depth, node))
+            before = depth
+        return whole
 
     def _path(self, prefix: Prefix) -> list[tuple[int, _Node[Item]]]:
         """Return the nodes along a prefix, each with the tokens in common up to its end."""
