@@ -415,11 +415,16 @@ class PlainText(Struct, frozen=True, tag=True):
 
 # Causes of a failed request: the first four are failures of the engine, the others lie in the request. A reproducible
 # one fails in an engine that computes other results than others on this kind of CPU.
-Fault = Literal["decode", "embedder", "projector", "lease", "constraint", "image", "audio", "context", "unrepeatable"]
+Fault = Literal[
+    "decode", "embedder", "projector", "lease", "constraint", "image", "audio", "context", "unrepeatable", "reader"
+]
 
 
 class End(Struct, frozen=True, array_like=True):
-    """End of a request; `reason` is None if it was cancelled, or failed because of `fault`."""
+    """End of a request; `reason` is None if it was cancelled, or failed because of `fault`.
+
+    `defect` is the engine's own error for the log: its type and place.
+    """
 
     reason: FinishReason | None
     stop: str | None
@@ -427,6 +432,7 @@ class End(Struct, frozen=True, array_like=True):
     prefill_ms: Measure
     decode_ms: Measure
     fault: Fault | None = None
+    defect: Line | None = None
 
 
 class CallDelta(Struct, frozen=True, array_like=True):

@@ -155,7 +155,7 @@ class EngineEvents:
                 if answer is not None and update.end.fault is not None:
                     failure = answer.failure(self._scheduler.gate.context_tokens(engine))
                 if failure is not None and failure.reason == "internal_error":
-                    log.error("request.failed", engine=engine, fault=update.end.fault)
+                    log.error("request.failed", engine=engine, fault=update.end.defect or update.end.fault)
                 self._runner.do(self._scheduler.ended(update.key, engine, now, failure))
         if self._scheduler.gate.in_use > 1:  # a request alone neither yields nor is yielded to
             self._runner.do(self._scheduler.stepped(engine))

@@ -7,11 +7,12 @@ from itertools import count
 from secrets import token_hex
 from typing import NamedTuple
 
+from car_base.host.event_log import named
 from car_base.ipc.codec import unpacked_reading
 from car_base.ipc.frames import End, Extra, Fault, Reading, Run
 from car_engine.batching.reuse.read_prompts import SHOWN_TOKENS, Parting
 from car_engine.output.families import FAMILIES
-from car_engine.output.reader import OutputReader, ReasoningSplit, Released
+from car_engine.output.reader import NOTHING, OutputReader, ReasoningSplit, Released
 from car_engine.output.tool_calls import ToolCallReader
 from car_engine.runner.stepper import TokenSampler
 from car_protocol.answer import MOST_WORDS, FinishReason, Logprob, Parted, Usage
@@ -127,6 +128,7 @@ class Generation:
         self.owed = Work()
         self._first_token: float | None = None  # Its time.
         self.finish_reason: FinishReason | None = None
+        self.defect: str | None = None  # why its text could not be read: an error's type and place
         sampler.unconstrained = self._reader.thinking
         self._budget: ThoughtBudget | None = None
         closing = closing_text(reading, bound=sampler.bound)
@@ -134,13 +136,22 @@ class Generation:
             self._budget = ThoughtBudget(options.reasoning_tokens, tokens.of(closing), sampler, self._reader)
 
     def push(self, token: int, now: float) -> Released:
-        """Add a token that was sampled at `now` (seconds); return the output that it completes."""
+        """Add a token that was sampled at `now` (seconds); return the output that it completes.
+
+        If its reader fails, it has a `defect` from then on: the model chose the text, so no other request ends by it.
+        """
         if self._first_token is None:
             self._first_token = now
         self.history.append(token)
         if token in self._ends:
             return self.finish("stop")
-        output = self._reader.push(self._pieces[token])
+        try:
+            output = self._reader.push(self._pieces[token])
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - reported with its place, as a fault of the request
+            self.defect = named(error)
+            return NOTHING
         if not self._plain:
             self.sampler.unconstrained = self._reader.thinking
             if self._budget is not None:
@@ -179,7 +190,13 @@ class Generation:
 
     def finish(self, reason: FinishReason) -> Released:
         """End the generation; return the text that waited for a possible stop string, which still counts."""
-        output = self._reader.finish(cut=reason != "stop")
+        try:
+            output = self._reader.finish(cut=reason != "stop")
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - as in `push`
+            self.defect = named(error)
+            return NOTHING
         self.finish_reason = "stop" if self._reader.stopped_by is not None else reason
         return output
 
@@ -207,7 +224,8 @@ class Generation:
             usage=Usage(self.prompt_tokens, self.cached_tokens, len(self.history), self._parted),
             prefill_ms=(first - self._started) * 1000,
             decode_ms=(now - first) * 1000,
-            fault=fault,
+            fault=fault if self.defect is None else "reader",
+            defect=self.defect,
         )
 
 

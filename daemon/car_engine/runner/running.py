@@ -319,7 +319,7 @@ class RunningRequests:
     def _push(self, generation: Generation, sampled: SampledToken, now: float) -> RequestUpdate:
         sequence = sampled.sequence
         output = generation.push(sampled.token, now)
-        if generation.finish_reason is not None:
+        if generation.finish_reason is not None or generation.defect is not None:
             self.ended += 1
             return self._end(sequence, output, sampled)
         extra = generation.extras(output, sampled.token, sampled.logprob)

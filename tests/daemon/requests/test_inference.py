@@ -191,6 +191,18 @@ def test_the_log_says_what_went_wrong_under_a_request_but_not_what_is_wrong_with
     assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == logged
 
 
+def test_the_log_says_in_which_place_an_engine_could_not_read_an_answer() -> None:
+    errors = Errors()
+    inference, _ = serving(EncodingLink(broken=False))
+    (key,) = inference.infer(InferParams(prompt="a"), ORIGIN, cast(Responder, errors), size=1, streams=False)
+    inference.events.frame_received(1, Prepared(key, bytes(4), 1))
+    end = End(None, None, Usage(1, 0, 0), 0.0, 0.0, "reader", "RecursionError at m:1")
+    with capture_logs() as logs:
+        inference.events.frame_received(1, StepDone(1, [RequestUpdate(key, 0, "", 0, 0, end=end)]))
+    assert errors.reasons == ["internal_error"]
+    assert [entry["fault"] for entry in logs if entry["event"] == "request.failed"] == ["RecursionError at m:1"]
+
+
 def test_an_engine_with_other_results_refuses_by_name_what_it_cannot_reproduce() -> None:
     errors = Errors()
     inference, _ = serving(EncodingLink(broken=False))

@@ -4,6 +4,8 @@ import pytest
 
 from car_base.ipc.frames import FromEngine, Resume, StepDone, Yield
 from car_base.ipc.ranges import MAX_UPDATES
+from car_engine.output.reader import OutputReader, Released
+from car_engine.runner import generation
 from tests.engine.batching.plans import costs_of
 from tests.engine.fakes import END_TOKEN, PIECES, FakeContext, FakeEngine, run_command, solo
 from tools.trace.profile import profiled
@@ -57,6 +59,57 @@ def test_requests_beside_each_other_have_the_answers_they_have_alone() -> None:
     engine.turn(*(run_command(key, prompt, LENGTH) for key, prompt in enumerate(PROMPTS)))
     engine.finish()
     assert [engine.tokens(key) for key in range(4)] == [solo(prompt, LENGTH) for prompt in PROMPTS]
+
+
+class BrokenReader(OutputReader):
+    """A reader that fails at the third piece, or at the end of the answer."""
+
+    def __init__(self, at: str) -> None:
+        super().__init__([], None, None)
+        self._at = at
+        self._pieces = 0
+
+    def push(self, piece: bytes) -> Released:
+        self._pieces += 1
+        if self._at == "a piece" and self._pieces == 3:
+            raise RecursionError("canary-text")
+        return super().push(piece)
+
+    def finish(self, *, cut: bool = False) -> Released:
+        if self._at == "the end":
+            raise RecursionError("canary-text")
+        return super().finish(cut=cut)
+
+
+@pytest.mark.parametrize(("at", "tokens"), [("a piece", 3), ("the end", LENGTH)])
+def test_an_answer_that_cannot_be_read_ends_alone(monkeypatch: pytest.MonkeyPatch, at: str, tokens: int) -> None:
+    reader_of = generation.reader_of
+    monkeypatch.setattr(generation, "reader_of", lambda *given: BrokenReader(at) if given[1] else reader_of(*given))
+    engine = FakeEngine(FakeContext(2))
+    engine.turn(run_command(1, PROMPTS[0], LENGTH, stop=["broken"]), run_command(2, PROMPTS[1], LENGTH))
+    engine.finish()
+    (end,) = engine.ends(1)
+    assert (end.reason, end.fault, end.usage.completion_tokens) == (None, "reader", tokens)
+    assert end.defect is not None
+    assert end.defect.startswith("RecursionError at tests.engine.runner.test_loop")
+    assert (engine.text(2), engine.ends(2)[0].reason) == (text_of(solo(PROMPTS[1], LENGTH)), "length")
+    engine.turn(run_command(3, PROMPTS[2], LENGTH), run_command(4, PROMPTS[3], LENGTH))
+    engine.finish()
+    assert [engine.ends(key)[0].reason for key in (3, 4)] == ["length", "length"]
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_an_answer_that_cannot_be_read_ends_alone_at_its_deadline(
+    monkeypatch: pytest.MonkeyPatch, *, parked: bool
+) -> None:
+    monkeypatch.setattr(generation, "reader_of", lambda *_: BrokenReader("the end"))
+    engine = FakeEngine(FakeContext())
+    engine.turn(run_command(1, PROMPTS[0], LENGTH))
+    engine.turn()
+    if parked:
+        engine.park(1)
+    engine.halt(1, deadline=True)
+    assert [(end.reason, end.fault) for end in engine.ends(1)] == [(None, "reader")]
 
 
 def first_chunk_beside_a_stream(moved_s: float) -> int:
