@@ -1,5 +1,7 @@
 """Prefix reuse: start each request so that the least of its prompt has to be computed."""
 
+from collections import abc
+
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.cells import CellMover
 from car_engine.batching.context import Context
@@ -50,7 +52,7 @@ class PrefixCache:
 
     def __repr__(self) -> str:
         counts = " ".join(f"{name}={count:.0f}" for name, count in self.counters.items())
-        return f"<PrefixCache followers={len(self._followers)} {counts}>"
+        return f"<PrefixCache {counts}>"
 
     @property
     def counters(self) -> dict[str, float]:
@@ -79,16 +81,30 @@ class PrefixCache:
         A restored window has other places in memory than a computed window. That changes results, so a reproducible
         request reuses no cells of a model with windows.
         """
+        prefix = None
+        if namespace is not None and not (grid is not None and self._index.memory.windows):
+            prefix = prefix_of(prompt, cells_of(namespace, adapters), 1 if grid is None else grid.size)
+        return self.start_in(prefix, prompt, adapters, grid, own, parts)
+
+    def start_in(
+        self,
+        prefix: Prefix | None,
+        prompt: abc.Sequence[int],
+        adapters: AdapterSet,
+        grid: Grid | None,
+        own: tuple[int, ...],
+        parts: bytes | None = None,
+    ) -> Sequence | None:
+        """Start a prompt as `start` does, in any cells that begin with this prefix of it; without a prefix in none."""
         idle = self._table.idle
         if not idle:
             return None
         order, spared = self._table.next_order(), self._worth.awaited(idle)
-        if namespace is None or (grid is not None and self._index.memory.windows):
+        if prefix is None:
             sequence = self._ways.victim(idle, spared)
             self._empty(sequence, spared)
             sequence.start(prompt, order)
         else:
-            prefix = prefix_of(prompt, cells_of(namespace, adapters), 1 if grid is None else grid.size)
             sequence = self._start_cached(prompt, prefix, idle, spared, order, own, parts)
         sequence.adapters = adapters
         sequence.grid = grid
@@ -102,8 +118,11 @@ class PrefixCache:
         """Return how many cells of a prompt exist now that it may reuse."""
         if namespace is None:
             return 0
-        marks = self._index.present(prefix_of(prompt, cells_of(namespace, adapters)).cut(len(prompt) - 1))
-        return max((mark.tokens for mark in marks), default=0)
+        return self._at_hand(prefix_of(prompt, cells_of(namespace, adapters)).cut(len(prompt) - 1))
+
+    def exceeds(self, prefix: Prefix | None, cells: int) -> bool:
+        """Return whether more cells than these exist that begin with a prefix."""
+        return prefix is not None and self._at_hand(prefix) > cells
 
     def settle(self) -> None:
         """Keep the states of sequences that stopped for that, and continue followers whose leader has their tokens."""
@@ -142,7 +161,7 @@ class PrefixCache:
         """End a request; its cells stay as far as others may reuse them. `sampled` are the answer's tokens."""
         prefix = sequence.prefix
         self._neighbours.answered(len(sampled))
-        self._leave(sequence)
+        self.stored.leave(sequence)
         if prefix is None or sequence.cells == 0:
             if sequence.read is not None:
                 sequence.read.prefix = sequence.read.prefix.cut(0)
@@ -176,16 +195,24 @@ class PrefixCache:
             read.prefix = prefix
         self._index.put(sequence)
 
+    def vacate(self, sequence: Sequence) -> None:
+        """Empty a sequence whose request was parked; its followers go on in its cells before."""
+        self._followers.supply(self._table.sequences, leaving=sequence)
+        self.discard(sequence)
+
     def discard(self, sequence: Sequence) -> None:
         """Empty a sequence whose request was parked or failed."""
         if sequence.read is not None:
             sequence.read.prefix = sequence.read.prefix.cut(sequence.cells)
-        self._leave(sequence)
+        self.stored.leave(sequence)
         self._cells.empty(sequence)
+
+    def _at_hand(self, prefix: Prefix) -> int:
+        return max((mark.tokens for mark in self._index.present(prefix)), default=0)
 
     def _start_cached(
         self,
-        prompt: list[int],
+        prompt: abc.Sequence[int],
         prefix: Prefix,
         idle: list[Sequence],
         spared: dict[int, float],
@@ -237,10 +264,6 @@ class PrefixCache:
         if tokens == sequence.cells:
             self.mark(sequence)
         self._cells.count(self._cells.go_back(sequence, prefix, tokens))
-
-    def _leave(self, sequence: Sequence) -> None:
-        self._followers.leave(sequence)
-        self.stored.leave(sequence)
 
     def _empty(self, sequence: Sequence, spared: dict[int, float]) -> None:
         worth_saving = self._worth.saves(sequence, spared=spared.get(sequence.number, 0.0))

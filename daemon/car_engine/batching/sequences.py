@@ -44,6 +44,7 @@ class Sequence:
         self.prefix: Prefix | None = None  # Tokens of the cells that other requests may reuse.
         self.cached = 0  # Cells that the request did not have to compute and that are not reported yet.
         self.awaited = 0  # Cells to copy from another sequence once that has computed them.
+        self.leader: tuple[Sequence, int] | None = None  # That sequence, and the age of its request.
         self.stops: list[int] = []  # Cells after which the state is kept, ascending.
         self.read: KnownPrompt | None = None  # The memory of its prompt, which outlives the cells.
 
@@ -93,7 +94,7 @@ class Sequence:
 
     def reuse(self, tokens: int) -> None:
         """Continue with `tokens` cells that were copied, possibly 0."""
-        self.awaited = 0
+        self.awaited, self.leader = 0, None
         self.cells = self.cached = tokens
 
     def commit(self, tokens: int) -> None:
@@ -121,6 +122,7 @@ class Sequence:
         """Forget everything; the caller has removed the cells."""
         self.prompt = ()
         self.cells = self.cached = self.awaited = 0
+        self.leader = None
         self.next_token = None
         self.known_token = None
         self.labels = 0
@@ -289,9 +291,14 @@ class SequenceTable:
                 demand[sequence.adapters].prefilling.append(sequence)
         for each in demand.values():
             if each.decoding:
-                each.prefilling[:] = [prompt for prompt in each.prefilling if not prompt.yields]
+                each.prefilling[:] = [prompt for prompt in each.prefilling if not prompt.yields or self._is_due(prompt)]
             each.prefilling.sort(key=_by_age)
         return demand
+
+    def _is_due(self, leader: Sequence) -> bool:
+        """Whether a sequence waits for cells of this one, directly or not, and does not yield."""
+        followers = [each for each in self.sequences if each.leader is not None and each.leader[0] is leader]
+        return any(not each.yields or self._is_due(each) for each in followers)
 
     def can_pad(self, number: int) -> bool:
         """Whether a sequence of this number exists and has room for a padding row."""

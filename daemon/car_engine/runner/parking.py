@@ -77,14 +77,17 @@ class ParkingLot:
 
     def restore(self, parked: ParkedRequest, sequence: Sequence) -> None:
         """Put a request back into a sequence that was started with its prompt."""
-        history = parked.running.history
+        running, history = parked.running, parked.running.history
         restored = parked.saved is not None and self._restored(sequence.number, parked.cells, parked.saved)
-        self.counters["restored_tokens" if restored else "recomputed_tokens"] += parked.cells
+        there = parked.cells if restored else min(parked.cells, max(sequence.cells, sequence.awaited))
+        self.counters["restored_tokens"] += there
+        self.counters["recomputed_tokens"] += parked.cells - there
+        running.owed.had = parked.cells
         if restored:
             sequence.cells, sequence.next_token = parked.cells, parked.next_token
         elif history:
             # Its cells are computed again as a prompt: all sampled tokens but the one that comes next.
-            sequence.prompt = [*parked.prompt[: parked.running.prompt_tokens], *history[:-1]]
+            sequence.prompt = [*parked.prompt[: running.prompt_tokens], *history[:-1]]
         if history and sequence.next_token is None:
             sequence.known_token = history[-1]
 

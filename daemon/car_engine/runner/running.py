@@ -18,7 +18,7 @@ from car_engine.images.encoder import Encode, Encoded
 from car_engine.output.reader import NOTHING, Released
 from car_engine.runner.decision import Running, RunningDecision, reading_of
 from car_engine.runner.generation import AnswerTokens, Generation
-from car_engine.runner.parking import ParkingLot
+from car_engine.runner.parking import ParkedRequest, ParkingLot
 from car_engine.runner.stepper import Outcome, SampledToken, SamplingTurns, TokenSampler
 from car_engine.runner.texts import NO_SEQUENCE
 from car_protocol.answer import Usage
@@ -36,8 +36,18 @@ class RunningSequences:
 
     def take(self, running: Running, prompt: list[int], namespace: str | None, adapters: AdapterSet) -> Sequence | None:
         """Start a prompt in an idle sequence; None if there is none."""
-        grid = Grid(running.prompt_tokens) if running.reproducible else None
-        sequence = self._cache.start(prompt, namespace, adapters, grid, running.own, running.parts)
+        sequence = self._cache.start(prompt, namespace, adapters, _grid_of(running), running.own, running.parts)
+        return self._seated(running, sequence)
+
+    def take_again(self, parked: ParkedRequest) -> Sequence | None:
+        """Start a parked request as `take` does; in other cells if its own are not saved, or others have more."""
+        if self._cache.exceeds(parked.prefix, parked.cells):
+            parked.saved = None
+        running, prefix = parked.running, parked.prefix if parked.saved is None else None
+        sequence = self._cache.start_in(prefix, parked.prompt, parked.adapters, _grid_of(running), running.own)
+        return self._seated(running, sequence)
+
+    def _seated(self, running: Running, sequence: Sequence | None) -> Sequence | None:
         if sequence is not None:
             self.requests[sequence.number] = running
             self.sequences[running.key] = sequence
@@ -57,9 +67,13 @@ class RunningSequences:
         return running
 
 
+def _grid_of(running: Running) -> Grid | None:
+    return Grid(running.prompt_tokens) if running.reproducible else None
+
+
 def count_cached(sequence: Sequence, running: Running) -> None:
     """Count the cells that the request did not have to compute since the last call."""
-    cached, sequence.cached = sequence.cached, 0
+    cached, sequence.cached = max(0, sequence.cached - running.owed.had), 0
     running.cached_tokens += cached
     running.owed.cached += cached
 
@@ -211,7 +225,7 @@ class RunningRequests:
             return False
         running = self.seats.leave(sequence)
         self._parking.park(sequence, running)
-        self.cache.discard(sequence)
+        self.cache.vacate(sequence)
         return True
 
     def let_yield(self, keys: Collection[int]) -> None:
@@ -225,12 +239,13 @@ class RunningRequests:
         if parked is None:
             return []
         running = parked.running
-        sequence = self.seats.take(running, list(parked.prompt), None, parked.adapters)
+        sequence = self.seats.take_again(parked)
         if sequence is None:
             return [_refused(running, self._clock())]
         self._let_guess(sequence, running, [*parked.prompt[: running.prompt_tokens], *running.history])
         self._parking.restore(parked, sequence)
-        self.cache.resumed(sequence, parked.prefix, parked.stops, parked.read)
+        stops = parked.stops if sequence.prefix is None else sequence.stops
+        self.cache.resumed(sequence, parked.prefix, stops, parked.read)
         self._hold(sequence, running)
         self._images.request(_encode(running), sequence)
         return []

@@ -370,6 +370,65 @@ def test_a_follower_whose_leader_is_halted_goes_on_in_what_is_left_of_its_cells(
     assert cached(engine, 2, [*shared, *[2] * 10]) == left > len(SYSTEM)
 
 
+def joint(*, sequences: int = 3, saved_bytes: int = 100_000, memory: Memory = CELLS) -> FakeEngine:
+    """Return an engine that has read a part of what three requests, 1 to 3, have in common."""
+    engine = engine_of(sequences, saved_bytes=saved_bytes, memory=memory)
+    engine.turn(*(run_command(key, [*COMMON, *[key] * 10], 5, namespace="me") for key in (1, 2, 3)))
+    for _ in range(3):
+        engine.turn()
+    assert 0 < prefilled(engine) < len(COMMON)
+    return engine
+
+
+COMMON = SYSTEM + [9, 8, 7, 6, 5] * 20
+EACH = len(COMMON) + 10
+
+
+@ON_ALL
+def test_followers_of_a_halted_leader_compute_the_rest_of_the_common_tokens_once(memory: Memory) -> None:
+    engine = joint(memory=memory)
+    engine.halt(1)
+    engine.finish()
+    assert all(cached(engine, key, [*COMMON, *[key] * 10]) for key in (2, 3))
+    assert prefilled(engine) == len(COMMON) + 2 * 10
+
+
+@ON_ALL
+@pytest.mark.parametrize("saved_bytes", [0, 100_000])
+def test_no_token_is_computed_again_when_a_leader_is_parked(memory: Memory, saved_bytes: int) -> None:
+    engine = joint(memory=memory, saved_bytes=saved_bytes)
+    engine.park(1)
+    engine.finish()
+    engine.resume(1)
+    engine.finish()
+    whole = memory.cuts_anywhere or saved_bytes
+    assert [cached(engine, key, [*COMMON, *[key] * 10]) > 0 for key in (2, 3)] == [True, True]
+    assert prefilled(engine) == len(COMMON) + 3 * 10 if whole else prefilled(engine) <= 3 * EACH
+
+
+@ON_ALL
+def test_a_parked_follower_goes_on_in_what_its_leader_computed_meanwhile(memory: Memory) -> None:
+    engine = joint(memory=memory)
+    engine.park(2)
+    engine.finish()
+    engine.resume(2)
+    engine.finish()
+    assert [cached(engine, key, [*COMMON, *[key] * 10]) for key in (1, 2, 3)] == [0, len(COMMON), len(COMMON)]
+
+
+def test_a_parked_request_without_saved_cells_goes_on_in_those_of_others_and_is_paid_once() -> None:
+    engine = engine_of(2, saved_bytes=0)
+    engine.turn(*(run_command(key, question(key), 20, namespace="me") for key in (1, 2)))
+    while len(engine.tokens(2)) < 3:
+        engine.turn()
+    computed = prefilled(engine)
+    engine.park(1)
+    engine.resume(1)
+    engine.finish()
+    assert (cached(engine, 1, question(1), 20), cached(engine, 2, question(2), 20)) == (0, len(SYSTEM))
+    assert prefilled(engine) - computed <= len(question(1)) - len(SYSTEM) + 20
+
+
 @ON_MARKS
 def test_of_a_leader_that_has_begun_to_answer_its_last_mark_is_used(memory: Memory) -> None:
     engine = engine_of(memory=memory)

@@ -227,6 +227,24 @@ def test_a_prompt_that_yields_waits_for_the_answer_beside_it_and_has_the_answer_
     assert (engine.tokens(1), engine.tokens(2)) == (solo(PROMPTS[0], LENGTH), solo(PROMPTS[1] * 4, LENGTH))
 
 
+def test_a_prompt_that_yields_is_read_for_those_that_wait_for_it() -> None:
+    engine = FakeEngine(FakeContext(sequences=4, batch_tokens=16))
+    common = [1 + number % 20 for number in range(40)]
+    engine.turn(run_command(1, PROMPTS[0], 60))
+    engine.turn()
+    engine.turn(*(run_command(key, [*common, key], 2, namespace="me") for key in (2, 3)), Yield([2, 3]))
+    leader, follower = (engine.running.seats.sequences[key] for key in (2, 3))
+    assert follower.leader is not None
+    for _ in range(3):
+        engine.turn()
+    assert leader.cells == 0
+    engine.turn(Yield([2]))
+    while not engine.ends(3):
+        assert not engine.ends(1)
+        engine.turn()
+    assert engine.tokens(3) == solo([*common, 3], 2)
+
+
 def test_a_constraint_that_cannot_be_built_any_more_ends_its_request_as_one_that_fails_later() -> None:
     engine = FakeEngine(FakeContext())
     engine.turn(run_command(1, PROMPTS[0], 3, constraint="?"), run_command(2, PROMPTS[3], 3))
@@ -288,8 +306,7 @@ def test_the_progress_counts_steps_and_shows_none_between_them() -> None:
         ("saved", "<SavedCells bytes=4/1000 pinned=4 kept=0>"),
         (
             "cache",
-            "<PrefixCache followers=0 cache_hits=0 cached_tokens=0 evicted_sequences=0"
-            " stored_hits=0 stored_bytes=0 saved_bytes=4>",
+            "<PrefixCache cache_hits=0 cached_tokens=0 evicted_sequences=0 stored_hits=0 stored_bytes=0 saved_bytes=4>",
         ),
     ],
 )

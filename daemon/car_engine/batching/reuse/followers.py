@@ -14,28 +14,26 @@ class Followers:
     def __init__(self, index: Index, cells: CellMover) -> None:
         self._index = index
         self._cells = cells
-        self._leaders: dict[int, tuple[Sequence, int]] = {}  # By follower's number: the leader and its request's order.
-
-    def __len__(self) -> int:
-        return len(self._leaders)
 
     def follow(self, sequence: Sequence, leader: Sequence, tokens: int) -> None:
         """Let a sequence wait for tokens of a leader, which stops after them if it has to."""
-        sequence.awaited = tokens
+        sequence.awaited, sequence.leader = tokens, (leader, leader.order)
         if not self._index.memory.cuts_anywhere:
             leader.stop_at(tokens)
-        self._leaders[sequence.number] = leader, leader.order
 
-    def leave(self, sequence: Sequence) -> None:
-        """Forget that a sequence follows, if it does."""
-        self._leaders.pop(sequence.number, None)
+    def supply(self, sequences: list[Sequence], leaving: Sequence | None = None) -> None:
+        """Continue followers whose leader has computed the common tokens, or will not because it is `leaving` or gone.
 
-    def supply(self, sequences: list[Sequence]) -> None:
-        """Continue followers whose leader has computed the common tokens, or will not."""
-        for number, (leader, order) in list(self._leaders.items()):
-            sequence = sequences[number]
-            if leader.order == order and leader.cells < sequence.awaited and leader.phase in COMING:
-                continue
-            followers = sum(each is leader for each, _ in self._leaders.values())
-            del self._leaders[number]
-            self._cells.supply(sequence, followers)
+        Then the follower that awaits most goes on in what there is, and leads the others.
+        """
+        waiting = [(sequence, *sequence.leader) for sequence in sequences if sequence.leader is not None]
+        heirs: dict[tuple[int, int], Sequence] = {}
+        for sequence, leader, order in sorted(waiting, key=lambda each: -each[0].awaited):
+            if leader.order != order or leader.cells < sequence.awaited:
+                if leader.order == order and leader is not leaving and leader.phase in COMING:
+                    continue
+                heir = heirs.setdefault((leader.number, order), sequence)
+                if heir is not sequence and heir.cells < sequence.awaited:
+                    self.follow(sequence, heir, sequence.awaited)
+                    continue
+            self._cells.supply(sequence, sum(sequence.leader == each.leader for each, *_ in waiting))
