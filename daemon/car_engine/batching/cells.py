@@ -44,18 +44,41 @@ class CellMover:
         return tokens
 
     def mark(self, sequence: Sequence) -> None:
-        """Keep the state of a sequence, from which a prompt can go on later."""
+        """Keep the state of a sequence, from which a prompt can go on later; a decision holds that of its prefix."""
         assert sequence.prefix is not None
         prefix = sequence.prefix.cut(sequence.cells)
-        if not self._is_marked(prefix) and self._saved.fits(self._context.state_size(sequence.number)):
+        held = sequence.labels > 0 and sequence.cells == len(sequence.prefix)
+        known = self._marked(prefix)
+        if known is None and self._saved.fits(self._context.state_size(sequence.number), held=held):
             state = self._costs.marking(partial(self._context.save_state, sequence.number))
-            self._saved.keep(Checkpoint(prefix, state))
+            known = Checkpoint(prefix.copied(), state)
+            if not held:
+                self._saved.keep(known)
+        if held and known is not None:
+            self._hold(sequence, known)
+
+    def hold(self, sequence: Sequence) -> None:
+        """Hold the state after the prefix of a decision, which has it behind it, if there is one."""
+        assert sequence.prefix is not None
+        if (known := self._marked(sequence.prefix)) is not None:
+            self._hold(sequence, known)
+
+    def _hold(self, sequence: Sequence, checkpoint: Checkpoint) -> None:
+        if sequence.held is None:
+            self._saved.hold(checkpoint)
+            sequence.held = checkpoint
+
+    def release(self, sequence: Sequence) -> None:
+        """Hold nothing for a sequence any more."""
+        held, sequence.held = sequence.held, None
+        if held is not None:
+            self._saved.release(held)
 
     def keep_states(self, states: Mapping[Prefix, memoryview]) -> None:
         """Keep states that were read, unless there are some after the same tokens."""
         for prefix, state in states.items():
-            if not self._is_marked(prefix):
-                self._saved.keep(Checkpoint(prefix, state))
+            if self._marked(prefix) is None:
+                self._saved.keep(Checkpoint(prefix.copied(), state))
 
     def used(self, prefix: Prefix, source: Cells) -> None:
         """Count the state from which a prompt goes on after these tokens as used now, and the cells if saved."""
@@ -64,13 +87,13 @@ class CellMover:
         if isinstance(source, SavedPrefix):
             self._saved.touch(source)
 
-    def _is_marked(self, prefix: Prefix) -> bool:
-        """Return whether the state after these tokens is kept, which counts as used now."""
+    def _marked(self, prefix: Prefix) -> Checkpoint | None:
+        """Return the state after these tokens, which counts as used now; None if it is not kept."""
         known = self._index.checkpoint(prefix)
         if known is None or len(known.prefix) < len(prefix):
-            return False
+            return None
         self._saved.touch(known)
-        return True
+        return known
 
     def empty(self, sequence: Sequence) -> None:
         """Remove all cells, and forget the request."""

@@ -36,6 +36,10 @@ class Prefix:
         """Return the first `count` tokens."""
         return Prefix(self.tokens[:count], self.namespace, self.step)
 
+    def copied(self) -> "Prefix":
+        """Return the same tokens in memory of their own: a part of a prompt keeps the whole prompt in memory."""
+        return Prefix(self.tokens.copy(), self.namespace, self.step)
+
     def whole(self, count: int) -> int:
         """Return the largest multiple of the step up to `count`."""
         return count - count % self.step

@@ -149,8 +149,10 @@ class PrefixCache:
         sequence.prefix = sequence.prefix.cut(tokens)
         self._index.put(sequence)
         sequence.stops = [stop for stop in sequence.stops if stop <= tokens]
-        if not self._index.memory.cuts_anywhere:
+        if sequence.cells < tokens and not self._index.memory.cuts_anywhere:
             sequence.stop_at(tokens)
+        else:
+            self._cells.hold(sequence)
 
     def mark(self, sequence: Sequence) -> None:
         """Let a sequence go back to where it is now, whatever its memory."""
@@ -161,7 +163,7 @@ class PrefixCache:
         """End a request; its cells stay as far as others may reuse them. `sampled` are the answer's tokens."""
         prefix = sequence.prefix
         self._neighbours.answered(len(sampled))
-        self.stored.leave(sequence)
+        self._leave(sequence)
         if prefix is None or sequence.cells == 0:
             if sequence.read is not None:
                 sequence.read.prefix = sequence.read.prefix.cut(0)
@@ -204,7 +206,7 @@ class PrefixCache:
         """Empty a sequence whose request was parked or failed."""
         if sequence.read is not None:
             sequence.read.prefix = sequence.read.prefix.cut(sequence.cells)
-        self.stored.leave(sequence)
+        self._leave(sequence)
         self._cells.empty(sequence)
 
     def _at_hand(self, prefix: Prefix) -> int:
@@ -264,6 +266,10 @@ class PrefixCache:
         if tokens == sequence.cells:
             self.mark(sequence)
         self._cells.count(self._cells.go_back(sequence, prefix, tokens))
+
+    def _leave(self, sequence: Sequence) -> None:
+        self.stored.leave(sequence)
+        self._cells.release(sequence)
 
     def _empty(self, sequence: Sequence, spared: dict[int, float]) -> None:
         worth_saving = self._worth.saves(sequence, spared=spared.get(sequence.number, 0.0))

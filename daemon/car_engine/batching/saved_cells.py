@@ -7,7 +7,7 @@ from car_engine.batching.reuse.index import Index
 
 
 class SavedCells:
-    """At most `limit` bytes in all; parked requests have precedence.
+    """At most `limit` bytes in all; parked requests have precedence, and the checkpoints to which running ones go back.
 
     Of others the least recently used goes first. If that is a checkpoint, the checkpoint goes that costs least: the
     tokens since the checkpoint before it, which are read again without it. A checkpoint that is used costs so much more
@@ -17,9 +17,10 @@ class SavedCells:
     def __init__(self, limit: int, index: Index) -> None:
         self._limit = limit
         self._index = index
-        self.pinned = 0  # Bytes of parked requests.
+        self.pinned = 0  # Bytes of parked requests, and of checkpoints that are held.
         self.bytes = 0  # Of parked requests, prefixes and checkpoints.
-        self._sparing = False  # whether memory is short, so that parked requests alone have room
+        self._sparing = False  # whether memory is short, so that these alone have room
+        self._held: dict[Checkpoint, int] = {}  # by how many running requests
         # The least recently used first; of each checkpoint its cost.
         self._kept: OrderedDict[SavedPrefix | Checkpoint, int] = OrderedDict()
         self._last_cost = 0  # of the last checkpoint that went
@@ -45,9 +46,27 @@ class SavedCells:
         self.pinned -= size
         self.bytes -= size
 
-    def fits(self, size: int) -> bool:
-        """Whether a prefix of this size fits beside the parked requests, and memory is at hand."""
-        return not self._sparing and self.pinned + size <= self._limit
+    def fits(self, size: int, *, held: bool = False) -> bool:
+        """Whether a prefix of this size fits beside what is pinned, and memory is at hand or it would be held."""
+        return (held or not self._sparing) and self.pinned + size <= self._limit
+
+    def hold(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint that fits until each running request that holds it has released it."""
+        if checkpoint not in self._held:
+            if checkpoint in self._kept:
+                self._drop(checkpoint)
+            self._index.put(checkpoint)
+            self.pin(checkpoint.size)
+        self._held[checkpoint] = self._held.get(checkpoint, 0) + 1
+
+    def release(self, checkpoint: Checkpoint) -> None:
+        """Keep a checkpoint as any other, once no running request holds it."""
+        self._held[checkpoint] -= 1
+        if not self._held[checkpoint]:
+            del self._held[checkpoint]
+            self.unpin(checkpoint.size)
+            self._index.drop(checkpoint)
+            self.keep(checkpoint)
 
     def spare(self, spare: bool) -> None:
         """Drop all that no parked request needs, and keep none until memory is at hand again."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from car_base.ipc.types import NO_ADAPTERS, AdapterSet
 from car_engine.batching.guesses import PromptLookup
-from car_engine.batching.prefix import Prefix
+from car_engine.batching.prefix import Checkpoint, Prefix
 from car_engine.batching.reuse.read_prompts import KnownPrompt
 
 
@@ -46,6 +46,7 @@ class Sequence:
         self.awaited = 0  # Cells to copy from another sequence once that has computed them.
         self.leader: tuple[Sequence, int] | None = None  # That sequence, and the age of its request.
         self.stops: list[int] = []  # Cells after which the state is kept, ascending.
+        self.held: Checkpoint | None = None  # The state to which a decision goes back.
         self.read: KnownPrompt | None = None  # The memory of its prompt, which outlives the cells.
 
     def __repr__(self) -> str:

@@ -1,5 +1,6 @@
 """Prefix reuse on the ledger, where wrong cells give a different answer."""
 
+import tracemalloc
 from array import array
 
 import numpy as np
@@ -427,6 +428,23 @@ def test_a_parked_request_without_saved_cells_goes_on_in_those_of_others_and_is_
     engine.finish()
     assert (cached(engine, 1, question(1), 20), cached(engine, 2, question(2), 20)) == (0, len(SYSTEM))
     assert prefilled(engine) - computed <= len(question(1)) - len(SYSTEM) + 20
+
+
+@ON_MARKS
+def test_marks_keep_no_more_of_a_long_prompt_in_memory_than_their_own_tokens(memory: Memory) -> None:
+    engine = FakeEngine(FakeContext(1, 50_000, memory=memory), saved_bytes=1_000_000)
+    tracemalloc.start()
+    for key in range(1, 21):
+        sequence = engine.cache.start([key] * 40_000, "me")
+        assert sequence is not None
+        sequence.commit(20)
+        engine.context.cells[0] = [key] * 20
+        engine.cache.mark(sequence)
+        engine.cache.discard(sequence)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert engine.context.states_saved == 20
+    assert held < 5 * 40_000 * 4
 
 
 @ON_MARKS

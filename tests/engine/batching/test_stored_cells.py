@@ -346,6 +346,8 @@ def test_after_a_restart_prompts_go_on_at_the_marks_of_a_file(memory: Memory) ->
     assert again.infer(1, PROMPT) == len(PROMPT) - 1, "before the last token"
     assert again.infer(2, [*PROMPT[:400], *[7] * 50]) == 400, "where prompts parted"
     assert again.infer(3, [*PROMPT[:300], *[7] * 50]) == 256, "the last of each 256 tokens"
+    roomless = Life(disk, Large(4, CONTEXT, batch_tokens=64, memory=memory), saved=0)
+    assert roomless.infer(1, [*PROMPT[:400], *[7] * 50]) == 400, "host memory has no room for any state"
 
 
 @pytest.mark.parametrize("memory", [Memory(states=True), Memory(windows=True)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from car_base.ipc.codec import vector_of
-from car_base.ipc.frames import DecisionForm, ImageSlot, Prepared, RequestUpdate
+from car_base.ipc.frames import DecisionForm, ImageSlot, Prepared, RequestUpdate, SpareMemory
 from car_engine.batching.reuse.index import Memory
 from car_engine.batching.sequences import ImageRows
 from car_engine.images.encoder import Encoded
@@ -171,6 +171,20 @@ def test_a_model_that_cannot_be_cut_goes_back_to_a_mark_after_the_prefix(memory:
     engine.finish()
     assert readings(engine, 2) == alone(PREFIX, [[20, 21], [22]])
     assert computed(engine.context) - before == 3
+
+
+@pytest.mark.parametrize("memory", MEMORIES, ids=["states", "windows"])
+@pytest.mark.parametrize("early", [False, True])
+def test_a_decision_keeps_its_mark_though_memory_gets_short(memory: Memory, *, early: bool) -> None:
+    engine = FakeEngine(FakeContext(memory=memory))
+    if early:
+        engine.turn(SpareMemory(True))
+    engine.turn(decide_command(1, PREFIX, TAILS), decide_command(2, PREFIX, TAILS[:2]))
+    engine.turn(SpareMemory(True))
+    engine.finish()
+    assert [readings(engine, 1), readings(engine, 2)] == [alone(PREFIX, TAILS), alone(PREFIX, TAILS[:2])]
+    assert computed(engine.context) == len(PREFIX) + sum(map(len, [*TAILS, *TAILS[:2]]))
+    assert (engine.saved.bytes, engine.saved.pinned) == (0, 0)
 
 
 @pytest.mark.parametrize("memory", MEMORIES, ids=["states", "windows"])

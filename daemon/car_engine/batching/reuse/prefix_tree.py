@@ -12,13 +12,13 @@ Item = TypeVar("Item")
 
 
 class _Node(Generic[Item]):
-    """The tokens after its parent's; `items` end with its last token."""
+    """The tokens after its parent's, in memory of their own; `items` end with its last token."""
 
     __slots__ = ("children", "items", "parent", "tokens")
 
     def __init__(self, parent: "_Node[Item] | None", tokens: NDArray[np.int32]) -> None:
         self.parent = parent
-        self.tokens = tokens
+        self.tokens = tokens.copy()
         self.children: dict[int, _Node[Item]] = {}  # by first token
         self.items: list[Item] = []
 
@@ -119,6 +119,6 @@ def _split(node: _Node[Item], length: int) -> _Node[Item]:
     parent = node.parent
     assert parent is not None
     upper = parent.children[int(node.tokens[0])] = _Node(parent, node.tokens[:length])
-    node.tokens, node.parent = node.tokens[length:], upper
+    node.tokens, node.parent = node.tokens[length:].copy(), upper
     upper.children[int(node.tokens[0])] = node
     return upper

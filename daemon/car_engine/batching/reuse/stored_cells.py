@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from car_engine.batching.cells import CellMover
-from car_engine.batching.prefix import Prefix, SavedPrefix
+from car_engine.batching.prefix import Checkpoint, Prefix, SavedPrefix
 from car_engine.batching.reuse.index import Index
 from car_engine.batching.reuse.move_costs import MoveCosts
 from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, Contents, StoredPrefix
@@ -122,10 +122,18 @@ class StoredCells:
 
     def _restored(self, saved: SavedPrefix, contents: Contents, sequence: BatchSequence) -> bool:
         """Continue a sequence with cells, and keep the states of a file for the requests after it; False if refused."""
-        if sequence.prefix is not None:
-            own = replace(saved.prefix, namespace=sequence.prefix.namespace)
-            self._cells.keep_states({own.cut(tokens): state for tokens, state in contents.states.items()})
-        return self._cells.restore(saved, sequence, sequence.awaited)
+        assert sequence.prefix is not None
+        own = replace(saved.prefix, namespace=sequence.prefix.namespace)
+        states = {own.cut(tokens): state for tokens, state in contents.states.items()}
+        self._cells.keep_states(states)
+        # Host memory may have no room for the state from which it goes on.
+        known = self._index.checkpoint(own.cut(sequence.awaited))
+        usable = [Checkpoint(each, state) for each, state in states.items() if len(each) <= sequence.awaited]
+        usable += [known] if known is not None else []
+        self._cells.target = max(usable, key=lambda each: len(each.prefix), default=None)
+        restored = self._cells.restore(saved, sequence, sequence.awaited)
+        self._cells.target = None
+        return restored
 
     def _add(self, stored: StoredPrefix) -> None:
         self._index.put(stored)
