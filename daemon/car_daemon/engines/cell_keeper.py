@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import socket
@@ -58,29 +59,31 @@ class CellKeeper:
                 ours.sendall(line_of(self._carry_out(decode_request(line), source)))
 
     def _carry_out(self, request: CellRequest, source: BufferedReader) -> CellsKept:
-        sent = _Sent(source, request.size if isinstance(request, WriteCells) else 0)
+        sent, removed = _Sent(source, request.size if isinstance(request, WriteCells) else 0), list[str]()
         try:
             with self._opened() as folder:
                 folder.discard(request.name)
-                return CellsKept(self._write(folder, request, sent) if isinstance(request, WriteCells) else [])
+                if isinstance(request, WriteCells):
+                    self._write(folder, request, sent, removed)
         except OSError as error:
             sent.skip()
-            return CellsKept([], error.errno or errno.EIO)
+            return CellsKept(removed, error.errno or errno.EIO)
+        return CellsKept(removed)
 
-    def _write(self, folder: PrivateFolder, request: WriteCells, sent: "_Sent") -> list[str]:
-        """Write a file; return the names of the files that made room for it. Raises OSError."""
+    def _write(self, folder: PrivateFolder, request: WriteCells, sent: "_Sent", removed: list[str]) -> None:
+        """Write a file, and note the names of the files that made room for it; raises OSError."""
         if request.size > self._limit:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         draft = f"{request.name}.{secrets.token_hex(8)}"
         with folder.draft(draft, request.size) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed: a draft without a lock is abandoned
             # After the reservation, so that of two engines at least one counts both files.
-            removed = self._make_room(folder, draft)
+            removed += self._make_room(folder, draft)
             # A draft that another engine removed is written no further, because its bytes would count nowhere.
             while (block := sent.next()) and os.fstat(file).st_nlink:
                 while block:
                     block = block[os.write(file, block) :]
             folder.rename(draft, request.name)
-        return removed
 
     @contextmanager
     def _opened(self) -> Iterator[PrivateFolder]:
@@ -91,9 +94,15 @@ class CellKeeper:
             yield folder
 
     def _make_room(self, folder: PrivateFolder, new: str = "") -> list[str]:
-        """Remove other files than a new one until all are within the limit; return their names."""
+        """Remove drafts of daemons that ended, then other files than a new one; return their names.
+
+        Files go until all are within the limit.
+        """
         files = [entry for entry in folder.entries if STORED_SUFFIX in entry.name]
-        removed = []
+        removed = [entry.name for entry in files if entry.name != new and _is_abandoned(folder, entry.name)]
+        files = [entry for entry in files if entry.name not in removed]
+        for name in removed:
+            folder.discard(name)
         while leaving := self._leaving(files, new):
             folder.discard(leaving.name)
             files.remove(leaving)
@@ -132,6 +141,18 @@ class _Sent:
         """Read what is left, so that the next request can be read."""
         while self.next():
             pass
+
+
+def _is_abandoned(folder: PrivateFolder, name: str) -> bool:
+    """Return whether this is a draft that nobody writes."""
+    if name.endswith(STORED_SUFFIX):
+        return False
+    try:
+        with folder.open(name) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _user_of(entry: Entry) -> str:

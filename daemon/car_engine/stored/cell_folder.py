@@ -167,8 +167,9 @@ class CellFolder:
         """Have the system keep files in its memory: read a piece of 1 MiB at each step, at most `most` bytes in all."""
         piece = bytearray(_PIECE_BYTES)
         for stored in files:
-            if (most := most - stored.size) < 0:
-                return
+            if stored.size > most:
+                continue
+            most -= stored.size
             with suppress(OSError), self._opened() as folder, folder.open(stored.name) as file:
                 while file.readinto(piece):
                     yield

@@ -11,6 +11,7 @@ from car_base.ipc.ranges import Event, Facts
 from car_engine.batching.prefix import Prefix
 from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, Contents, StoredPrefix
 from car_engine.stored.cell_folder import CellFolder
+from car_engine.stored.cell_writer import NotWritten
 
 # Beside the cells a file has a head.
 _HEAD_ROOM = 1 << 20
@@ -99,6 +100,8 @@ class CellStore:
             outcome = CellsStored(*self._folder.write(contents, prefix))
             self._fails = False
         except OSError as error:
+            if isinstance(error, NotWritten):
+                outcome = CellsStored(None, error.removed)
             self._failed(error)
         self.writing = False
         self._put(outcome)

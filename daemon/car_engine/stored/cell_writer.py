@@ -8,6 +8,14 @@ from collections.abc import Sequence
 from car_base.ipc.cell_requests import CellRequest, CellsKept, RemoveCells, WriteCells, decode_kept, line_of
 
 
+class NotWritten(OSError):
+    """The daemon could not write a file; the files of these names were removed for it."""
+
+    def __init__(self, kept: CellsKept) -> None:
+        super().__init__(kept.error, os.strerror(kept.error))
+        self.removed = tuple(kept.removed)
+
+
 class CellWriter:
     """Requests to the daemon, one after the other, over a socket of their own."""
 
@@ -16,7 +24,7 @@ class CellWriter:
         self._replies = daemon.makefile("rb")
 
     def write(self, name: str, *parts: bytes | memoryview) -> tuple[str, ...]:
-        """Write a file; return the names of the files that were removed for it. Raises OSError."""
+        """Write a file; return the names of the files that were removed for it. Raises OSError, NotWritten."""
         return tuple(self._request(WriteCells(name, sum(map(len, parts))), parts).removed)
 
     def remove(self, name: str) -> None:
@@ -30,5 +38,5 @@ class CellWriter:
             raise OSError(errno.EPIPE, "the daemon ended its connection")
         kept = decode_kept(line)
         if kept.error:
-            raise OSError(kept.error, os.strerror(kept.error))
+            raise NotWritten(kept)
         return kept

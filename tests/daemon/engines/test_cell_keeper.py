@@ -221,9 +221,22 @@ def test_what_a_killed_daemon_left_half_written_goes_first(started: Callable[...
     engine.write(name_of(1))
     draft = f"{name_of(2)}.{'0' * 16}"
     (engine.folder / draft).write_bytes(b"c" * (LIMIT - 1000))
-    engine.age(draft, 1)
     assert engine.write(name_of(3)).removed == [draft]
     assert engine.names == {name_of(1), name_of(3)}
+    (engine.folder / draft).write_bytes(b"c" * (LIMIT - 1000))
+    started()
+    assert engine.names == {name_of(1), name_of(3)}
+
+
+def test_a_write_that_fails_names_what_was_removed_for_it(started: Callable[..., Engine]) -> None:
+    slow, quick = started(), started()
+    quick.write(name_of(1))
+    slow.socket.sendall(line_of(WriteCells(name_of(2), LIMIT)) + b"c")
+    while name_of(1) in slow.names:
+        os.sched_yield()
+    quick.write(name_of(3), LIMIT)
+    slow.socket.sendall(b"c" * (LIMIT - 1))
+    assert slow.reply() == CellsKept([name_of(1)], errno.ENOENT)
 
 
 def test_a_disk_that_takes_no_more_is_an_error_and_leaves_no_draft(engine: Engine) -> None:

@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -191,5 +192,6 @@ def test_files_are_read_ahead_in_pieces_up_to_a_limit_and_what_cannot_be_read_co
     (tmp_path / last.name).write_bytes(b"damaged")
     assert len(list(folder.read_ahead([gone, last, first], 10 * LIMIT))) == 2
     assert len(list(folder.read_ahead([first, last], first.size))) == 1
+    assert len(list(folder.read_ahead([replace(last, size=first.size + 1), first], first.size))) == 1
     assert folder.read(last) is None
     assert folder.read(first) is not None

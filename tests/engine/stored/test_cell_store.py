@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from car_base.ipc.cell_requests import CellsKept
 from car_engine.batching.prefix import prefix_of
 from car_engine.batching.reuse.stored_prefix import CellsRead, CellsStored, Contents, in_files
 from car_engine.stored.cell_folder import CellFolder, Written
 from car_engine.stored.cell_store import CellStore
-from car_engine.stored.cell_writer import CellWriter
+from car_engine.stored.cell_writer import CellWriter, NotWritten
 from tests.engine.stored.keepers import keepers
 from tests.pace import HANG_S
 
@@ -28,7 +29,7 @@ class FullFolder(CellFolder):
     def write(self, contents: Contents, prefix: Any) -> Written:
         """Write, if there is room."""
         if self.full:
-            raise OSError(28, "No space left on device")
+            raise NotWritten(CellsKept(["removed"], 28))
         return super().write(contents, prefix)
 
 
@@ -86,7 +87,7 @@ def test_the_next_file_is_read_once_the_cells_before_it_are_taken(running: Store
 
 def test_a_full_disk_is_one_warning_until_a_write_succeeds(running: Store) -> None:
     running.folder.full = True
-    assert running.stored(1).stored is None
+    assert running.stored(1) == CellsStored(None, ("removed",))
     assert running.stored(2).stored is None
     ((event, facts),) = running.warnings
     assert event == "cells.not_stored"
