@@ -1,5 +1,6 @@
 """Costs in tests: a guard against hangs, calls, and CPU time beside that of a reference loop at the same moment."""
 
+import gc
 import sys
 import threading
 import time
@@ -91,17 +92,23 @@ def until(reached: Callable[[], object]) -> None:
 
 
 def calls(run: Callable[[], object]) -> int:
-    """Return how many calls a function makes, with the calls of functions in C."""
+    """Return how many calls a function makes, with the calls of functions in C.
+
+    No garbage is collected meanwhile: the finalizers of what earlier tests left would count.
+    """
     count = 0
 
     def watch(_frame: FrameType, event: str, _value: object) -> None:
         nonlocal count
         count += event in ("call", "c_call")
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()
     sys.setprofile(watch)
     try:
         run()
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     return count
