@@ -61,6 +61,21 @@ def test_a_body_that_is_not_json_is_refused_as_such_however_many_brackets_it_has
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")
 
 
+async def test_a_member_nests_as_deep_as_it_can_be_passed_on_and_else_is_the_clients_fault(
+    offline: OfflineDoor, fake: FakeDaemon
+) -> None:
+    def body(depth: int) -> bytes:
+        tool = {"type": "function", "function": {"name": "f", "parameters": "DEEP"}}
+        asked = {"messages": conversation("a"), "model": "guide", "tools": [tool]}
+        return msgspec.json.encode(asked).replace(b'"DEEP"', b'{"a":' * depth + b"1" + b"}" * depth)
+
+    answers = [await offline.post("/v1/chat/completions", body(depth)) for depth in range(900, 1000)]
+    assert [answer.status for answer in answers] == sorted(answer.status for answer in answers)
+    assert {answer.status for answer in answers} == {200, 400}
+    refused = {answer.json["error"]["message"] for answer in answers if answer.status == 400}
+    assert "tools: nests too deeply: send its inner part as a text" in refused
+
+
 def test_the_arguments_of_a_call_are_checked_without_an_object_for_each_of_their_values() -> None:
     """They are a text of the body, whose bound does not count them; a number of any size is passed on."""
     for text in ('{"a":1e999}', f'{{"a":{MANY.decode()}}}'):

@@ -108,12 +108,16 @@ def _fault(message: str, kind: type) -> Problem:
 def packed(members: dict[str, Any]) -> dict[str, Any]:
     """Return members whose lists and objects are JSON texts: as values they would take up to 15 times the memory.
 
-    They are kept until the answer ends, and many requests may be in flight.
+    They are kept until the answer ends, and many requests may be in flight. Raises Problem if one nests too deeply.
     """
-    return {
-        name: Raw(msgspec.json.encode(value)) if isinstance(value, dict | list | Struct) else value
-        for name, value in members.items()
-    }
+    return {name: _packed(name, value) for name, value in members.items()}
+
+
+def _packed(name: str, value: Any) -> Any:
+    try:
+        return Raw(msgspec.json.encode(value)) if isinstance(value, dict | list | Struct) else value
+    except RecursionError as error:
+        raise bad(name, "nests too deeply: send its inner part as a text") from error
 
 
 def refuse(request: Struct, reasons: Mapping[str, str]) -> None:
