@@ -54,6 +54,10 @@ class Conversations:
         self._no_images = no_images
         self._no_template = no_template
 
+    def reads(self, variable: str) -> bool:
+        """Return whether the chat template may read a variable of this name."""
+        return self._template is not None and self._template.reads(variable)
+
     def prompt(self, chat: Chat, max_tokens: int | None) -> RenderedPrompt:
         """Return a conversation's prompt; raises Refusal."""
         template = self._template

@@ -99,11 +99,16 @@ class DecisionPreparer:
         asked = [list(_readings(question, family, orders)) for question in params.questions]
         for index, readings in enumerate(asked):
             self._check_labels(index, params.questions[index], len(readings[0]))
-        common = _Common()
+        common, words = _Common(), None
+        if family is not CHAT:
+            words = _OwnWords(family, self._labels, params, asked, lists=self._conversations.reads("questions"))
         images: Sequence[ImageSlot] = ()
         for index, readings in enumerate(asked):
             for items in readings:
-                chat = _chat(family, self._labels, params, index, items, asked)
+                question = params.questions[index]
+                chat = (
+                    _conversation(params, question, items, self._labels) if words is None else words.chat(index, items)
+                )
                 rendered = self._rendered(chat, index)
                 common.add(rendered.tokens, reproducible=params.reproducible)
                 images = images or rendered.images
@@ -218,33 +223,45 @@ def _key(value: str | bool) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _chat(
-    family: DecisionFamily,
-    labels: Sequence[str],
-    params: DecisionPrompt,
-    index: int,
-    items: list[ShownOption],
-    asked: list[list[list[ShownOption]]],
-) -> Chat:
-    question = params.questions[index]
-    if family is CHAT:
-        return _conversation(params, question, items, labels)
-    arrange = _sorted if family.sorted_keys else lambda value: value
+class _OwnWords:
+    """The variables of a decision template, for each prompt; `lists` says that it reads the `questions` of all."""
 
-    names = params.names
+    def __init__(
+        self,
+        family: DecisionFamily,
+        labels: Sequence[str],
+        params: DecisionPrompt,
+        asked: list[list[list[ShownOption]]],
+        *,
+        lists: bool,
+    ) -> None:
+        self._arranged: Callable[[Any], Any] = _sorted if family.sorted_keys else lambda value: value
+        self._labels = labels
+        self._questions = params.questions
+        self._names = params.names
+        self._state = self._arranged(params.state)
+        self._listed = [self._question(place, readings[0]) for place, readings in enumerate(asked)] if lists else []
 
-    def listed(place: int, own: list[ShownOption]) -> dict[str, Any]:
-        each = params.questions[place]
+    def chat(self, index: int, items: list[ShownOption]) -> Chat:
+        """Return one question as a chat without messages."""
+        own, others = self._question(index, items), [*self._listed]
+        if others:
+            others[index] = own
+        return Chat(messages=[], template_args={**own, "state": self._state, "questions": others, "images": []})
+
+    def _question(self, place: int, items: list[ShownOption]) -> dict[str, Any]:
+        asked = self._questions[place]
         options = [
-            {"key": item.key, "description": arrange(item.description), "label": label}
-            for item, label in zip(own, labels, strict=False)
+            {"key": item.key, "description": self._arranged(item.description), "label": label}
+            for item, label in zip(items, self._labels, strict=False)
         ]
-        instructions = "" if each.instructions is None else arrange(each.instructions)
-        return {"id": names[place], "type": _TYPES[type_of(each)], "instructions": instructions, "options": options}
-
-    others = [listed(place, items if place == index else readings[0]) for place, readings in enumerate(asked)]
-    state = {"state": arrange(params.state), "questions": others, "images": []}
-    return Chat(messages=[], template_args={**listed(index, items), **state})
+        instructions = "" if asked.instructions is None else self._arranged(asked.instructions)
+        return {
+            "id": self._names[place],
+            "type": _TYPES[type_of(asked)],
+            "instructions": instructions,
+            "options": options,
+        }
 
 
 def _sorted(value: Any) -> Any:

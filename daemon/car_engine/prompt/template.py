@@ -87,6 +87,10 @@ class ChatTemplate:
         """`tools` and `thinking`, by the template's source."""
         return abilities_of(self._source, self.format.tools, self.format.thinking)
 
+    def reads(self, variable: str) -> bool:
+        """Return whether the template may read a variable of this name."""
+        return variable in self._source
+
     def render(self, chat: Chat, limit: ContextLimit = _UNLIMITED, max_tokens: int | None = None) -> Rendered:
         """Return the chat's tokens, ready for the assistant's turn; raises Refusal."""
         segments = self._segments(chat, limit.most_bytes, typed=False)

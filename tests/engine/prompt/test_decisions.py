@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from msgspec import structs
 from car_base.ipc.codec import tokens_of
 from car_base.ipc.frames import Prepared, PrepareDecision
 from car_base.ipc.refusal import Refusal
+from car_engine.child.frames import Answer, Job
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decision_families import CHAT, OWN_WORDS, labels_of
@@ -28,6 +30,7 @@ OWN_TEMPLATE = (
     "{% for o in options %}{{ o.label }}={{ o.key }}{% if o.description %}:{{ o.description | tojson }}{% endif %};"
     "{% endfor %}{{ questions | length }}<|end|>"
 )
+ALONE_TEMPLATE = OWN_TEMPLATE.replace("{{ questions | length }}", "")
 VOCABULARY = FakeVocabulary(["<|start|>", "<|end|>"], begin="<|start|>", adds_begin=True)
 LABELS = [*"ABCDEFGHIJKL"]
 TEAM = Choice(name="team", instructions="Which team?", options=[Option("billing", "money"), Option("tech")])
@@ -42,6 +45,26 @@ def decisions(family: str | None = None, context_tokens: int = 4000, **values: s
     source = CHAT_TEMPLATE if family is None else OWN_TEMPLATE
     template = ChatTemplate(source, VOCABULARY, Preparation().answer, begins=family is None)
     return DecisionPreparer(way, LABELS, Conversations(template, ContextLimit(context_tokens, 10)))
+
+
+@pytest.mark.parametrize(("source", "grows"), [(ALONE_TEMPLATE, False), (OWN_TEMPLATE, True)])
+def test_a_question_costs_as_much_beside_many_if_the_template_reads_no_other(source: str, *, grows: bool) -> None:
+    sizes: list[int] = []  # of what is rendered, in bytes
+    answer = Preparation().answer
+
+    def asked(job: Job) -> Answer:
+        sizes.append(len(msgspec.msgpack.encode(job)))
+        return answer(job)
+
+    template = ChatTemplate(source, VOCABULARY, asked, begins=False)
+    way = way_of({"decision.type": "openjev"}.get, own_words=True, chats=True)
+    preparer = DecisionPreparer(way, LABELS, Conversations(template, ContextLimit(4000, 10)))
+    last = []
+    for count in (2, 40):
+        questions: list[Question] = [structs.replace(TEAM, name=f"{each:02}") for each in range(count)]
+        finished(preparer.prepare(PrepareDecision(1, 0, DecisionPrompt(state="a", questions=questions), "", {})))
+        last.append(sizes[-1])
+    assert (last[1] > 2 * last[0]) == grows
 
 
 def prepared(
