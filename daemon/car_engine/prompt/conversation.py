@@ -58,6 +58,12 @@ class Conversations:
         """Return whether the chat template may read a variable of this name."""
         return self._template is not None and self._template.reads(variable)
 
+    def answered(self, chat: Chat) -> RenderedPrompt:
+        """Return a conversation's prompt up to the text of an answer without thoughts; raises Refusal."""
+        rendered = self.prompt(chat, None)
+        lead = self._template.lead if self._template is not None else []
+        return rendered._replace(tokens=[*rendered.tokens, *lead])
+
     def prompt(self, chat: Chat, max_tokens: int | None) -> RenderedPrompt:
         """Return a conversation's prompt; raises Refusal."""
         template = self._template

@@ -158,7 +158,7 @@ class DecisionPreparer:
 
     def _rendered(self, chat: Chat, index: int) -> RenderedPrompt:
         try:
-            return self._conversations.prompt(chat, None)
+            return self._conversations.answered(chat) if chat.messages else self._conversations.prompt(chat, None)
         except Refusal as refusal:
             if refusal.reason == "context_exceeded":
                 raise Refusal(refusal.reason, **{**refusal.data, "param": f"questions[{index}]"}) from None

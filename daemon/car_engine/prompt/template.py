@@ -2,7 +2,10 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from car_base.ipc.frames import Chat
 from car_base.ipc.refusal import Refusal
@@ -14,13 +17,32 @@ from car_engine.output.format import detect
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.image_prompt import ImagePrompt, PromptText, Slot, slots_in, split_at_markers
 from car_engine.prompt.vocabulary import PromptVocabulary
-from car_protocol.conversation import SYSTEM_ROLES
+from car_protocol.conversation import SYSTEM_ROLES, Message
 
 _UNLIMITED = ContextLimit(sys.maxsize, 1)
+_QUESTION, _ANSWER = Message("user", "Is it?"), Message("assistant", "Yes")
 
 
 class InvalidTemplate(Exception):
     """A source that cannot be used; the message goes on after "the chat template"."""
+
+
+def lead_of(prompt: str, before: str, thought: str | None) -> str:
+    """Return what comes between a prompt and its answer's text, of a template that writes `before` ahead of the text.
+
+    A prompt may go on with an empty `thought`, which no template writes ahead of an answer that is there. Behind it
+    comes the header of the answer, if there is one. A space is no lead: models write it with the first word.
+    """
+    pairs = enumerate(zip(prompt, before, strict=False))
+    common = next((place for place, (one, other) in pairs if one != other), min(len(prompt), len(before)))
+    if common < len(prompt):
+        # Markers that begin alike are different markers.
+        marker = before.rfind("<", 0, common)
+        common = marker if marker > before.rfind(">", 0, common) else common
+        empty = thought is not None and prompt.startswith(thought, common)
+        if not empty or prompt.rstrip().endswith(before[common:].strip()):
+            return ""
+    return before[common:] if before[common:] != " " else ""
 
 
 class Rendered(NamedTuple):
@@ -90,6 +112,21 @@ class ChatTemplate:
     def reads(self, variable: str) -> bool:
         """Return whether the template may read a variable of this name."""
         return variable in self._source
+
+    @cached_property
+    def lead(self) -> list[int]:
+        """The tokens between the end of a prompt without thoughts and the answer's text, as a header of the answer."""
+        asked = Chat(messages=[_QUESTION], reasoning="off")
+        try:
+            prompt, whole = (
+                "".join(text for text, _ in self._segments(chat, _UNLIMITED.most_bytes, typed=False).pieces)
+                for chat in (asked, replace(asked, messages=[_QUESTION, _ANSWER], continue_last=True))
+            )
+        except Refusal:
+            # It shows no answer that goes on, so the answer's text follows the prompt as far as is known.
+            return []
+        thought = None if self.format.thinking is None else self.format.thinking.open
+        return self._cut(lead_of(prompt, whole.removesuffix(_ANSWER.text), thought), parse_special=True)
 
     def render(self, chat: Chat, limit: ContextLimit = _UNLIMITED, max_tokens: int | None = None) -> Rendered:
         """Return the chat's tokens, ready for the assistant's turn; raises Refusal."""

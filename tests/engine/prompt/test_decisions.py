@@ -15,11 +15,12 @@ from car_engine.child.frames import Answer, Job
 from car_engine.prompt.context_limit import ContextLimit
 from car_engine.prompt.conversation import Conversations
 from car_engine.prompt.decision_families import CHAT, OWN_WORDS, labels_of
-from car_engine.prompt.decisions import DecisionPreparer, way_of
+from car_engine.prompt.decisions import DecisionPreparer, DecisionWay, way_of
 from car_engine.prompt.rendering.renderer import Preparation
-from car_engine.prompt.template import ChatTemplate
+from car_engine.prompt.template import ChatTemplate, lead_of
 from car_protocol.decide import Choice, DecisionPrompt, Level, Option, Predicate, Question, Score
 from tests.engine.prompt.fakes import FakeVocabulary, finished
+from tests.engine.prompt.template_folder import MISSING, template_sources
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
@@ -65,6 +66,48 @@ def test_a_question_costs_as_much_beside_many_if_the_template_reads_no_other(sou
         finished(preparer.prepare(PrepareDecision(1, 0, DecisionPrompt(state="a", questions=questions), "", {})))
         last.append(sizes[-1])
     assert (last[1] > 2 * last[0]) == grows
+
+
+@pytest.mark.parametrize(
+    ("prompt", "before", "lead"),
+    [
+        ("<user>a<bot>", "<user>a<bot>", ""),
+        ("<user>a<bot>", "<user>a<bot>final:", "final:"),
+        ("<user>a<bot></think>", "<user>a<bot></think>\n", "\n"),
+        ("<user>a<bot>", "<user>a<bot> ", ""),
+        ("<user>a<bot><think></think>", "<user>a<bot>", ""),
+        ("<user>a<bot><think></think>", "<user>a<bot><text>", "<text>"),
+        ("<user>a<bot><think></think>\n", "<user>a<bot></think>", ""),
+        ("<user>a<bot><think>\n\n</think>\n\n", "<user>a<bot>\n", ""),
+        ("<tools><user>a<bot>", "<user>a<bot>", ""),
+    ],
+)
+def test_the_lead_of_an_answer_is_what_its_template_writes_between_the_prompt_and_the_text(
+    prompt: str, before: str, lead: str
+) -> None:
+    assert lead_of(prompt, before, "<think>") == lead
+
+
+LEADS = {
+    "openai-gpt-oss-120b": "<|start|>assistant<|channel|>final<|message|>",
+    "Kimi-K2-Thinking": "<|im_middle|><think></think>",
+    "meetkai-functionary-medium-v3.2": ">>>all\n",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "<|END_THINKING|><|START_RESPONSE|>",
+    "upstage-Solar-Open-100B": "<|begin|>assistant<|content|>",
+    "GLM-4.6": "<think></think>\n",
+    "deepseek-ai-DeepSeek-V3.2": "<think></think>",
+    "Qwen-Qwen2.5-7B-Instruct": "<|im_start|>assistant\n",
+}
+
+
+@pytest.mark.skipif(not template_sources(), reason=MISSING)
+@pytest.mark.parametrize("name", LEADS)
+def test_a_label_is_read_where_the_answer_of_a_family_begins(name: str) -> None:
+    template = ChatTemplate(template_sources()[name], VOCABULARY, Preparation().answer)
+    preparer = DecisionPreparer(DecisionWay(CHAT), LABELS, Conversations(template, ContextLimit(40_000, 10)))
+    job = PrepareDecision(1, 1000, DecisionPrompt(state="a", questions=[ANGRY]), "1000:", {})
+    found = tokens_of(finished(preparer.prepare(job)).tokens)
+    assert VOCABULARY.written(found).endswith(LEADS[name])
 
 
 def prepared(
