@@ -85,6 +85,14 @@ TYPESAFES = [
     (one(NOUL | {"criteria": {"yes": "it is"}}), "questions.q.criteria.yes", "there is no such member"),
     (one(NOUL | {"criteria": ["yes", "no"]}), "questions.q.criteria", "Expected `object | null`"),
     (one(CHOICE), "questions.q.criteria", "required"),
+    (one({"type": "choice", "criteria": {"a": None, "b": None}}), "questions.q.instructions", "required"),
+    (one({"type": "score", "criteria": ["a", "b"]}), "questions.q.instructions", "required"),
+    (
+        one({"type": "noul", "instructions": "Is the image blurry?"})
+        | {"state": "image", "assets": {"image": PLACED["<a>"]}},
+        "questions.q",
+        "has the placeholder 'image'",
+    ),
     (one(CHOICE | {"criteria": ["a", "b"]}), "questions.q.criteria", "Expected `object`"),
     (one(CHOICE | {"criteria": {"a": None}}), "questions.q.criteria", "at least 2 are needed: add options"),
     (one(CHOICE | {"criteria": {str(each): 1 for each in range(256)}}), "questions.q.criteria", "256 options, at most"),

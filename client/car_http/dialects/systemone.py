@@ -111,13 +111,13 @@ def _asked(name: str, question: Question) -> dict[str, Any]:
             return {"type": "predicate"} | about | (given(true=sides.true, false=sides.false) if sides else {})
         case Choice(criteria=criteria):
             options = [given(value=value, description=described) for value, described in criteria.items()]
-            return {"type": "choice", "instructions": "", "options": options} | about
+            return {"type": "choice", "options": options} | about
         case Score(criteria=levels):
             if None in levels:
                 raise bad(
                     f"{beneath('questions', name)}.criteria[{levels.index(None)}]", "a level is null: describe it"
                 )
-            return {"type": "score", "instructions": "", "levels": [{"label": level} for level in levels]} | about
+            return {"type": "score", "levels": [{"label": level} for level in levels]} | about
 
 
 def _labels(question: Question) -> list[Any]:
@@ -278,12 +278,18 @@ def _placed(messages: list[dict[str, Any]], assets: Mapping[str, str]) -> list[d
     return placed
 
 
+# Characters of a placeholder in an error: a line has room for more.
+_MOST_SHOWN = 64
+
+
 def _refuse_images(request: SystemOneRequest) -> None:
     """Raise Problem for a placeholder in a question: images belong to the state."""
     for name, question in request.questions.items():
         texts = list(_texts([value for member, value in question.items() if member != "type"]))
-        if any(asset in text for asset in request.assets or {} for text in texts):
-            raise bad(beneath("questions", name), "an image stands in a question: put its placeholder into `state`")
+        found = next((asset for asset in request.assets or {} for text in texts if asset in text), None)
+        if found is not None:
+            why = f"has the placeholder {found[:_MOST_SHOWN]!r}: images stand in `state`; rename it if it is a word"
+            raise bad(beneath("questions", name), why)
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -103,6 +103,7 @@ class DecisionPreparer:
         if family is not CHAT:
             words = _OwnWords(family, self._labels, params, asked, lists=self._conversations.reads("questions"))
         images: Sequence[ImageSlot] = ()
+        longest = 0, 0  # the tokens of a prompt, and its question, negative: of equals the first is named
         for index, readings in enumerate(asked):
             for items in readings:
                 question = params.questions[index]
@@ -112,10 +113,11 @@ class DecisionPreparer:
                 rendered = self._rendered(chat, index)
                 common.add(rendered.tokens, reproducible=params.reproducible)
                 images = images or rendered.images
-                if len(rendered.tokens) > self._limit.tokens:
-                    exceeded = self._limit.exceeded(len(rendered.tokens), None)
-                    raise Refusal(exceeded.reason, **{**exceeded.data, "param": f"questions[{index}]"})
+                longest = max(longest, (len(rendered.tokens), -index))
                 yield
+        if longest[0] > self._limit.tokens:
+            exceeded = self._limit.exceeded(longest[0], None)
+            raise Refusal(exceeded.reason, **{**exceeded.data, "param": f"questions[{-longest[1]}]"})
         prefix, tails = common.cut()
         counts = [
             self._count(items, family, params.questions[index]) for index, all_ in enumerate(asked) for items in all_

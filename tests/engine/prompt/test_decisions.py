@@ -358,10 +358,11 @@ def test_more_options_than_labels_are_refused_with_both_numbers() -> None:
     assert "12" in str(caught.value.data["why"])
 
 
-def test_a_state_that_does_not_fit_with_a_question_is_refused_with_that_question() -> None:
+@pytest.mark.parametrize("state", ["I was charged twice.", "a" * 390])
+def test_a_state_that_does_not_fit_with_a_question_is_refused_with_the_longest_question(state: str) -> None:
     long = Predicate(instructions="a" * 300)
     with pytest.raises(Refusal) as caught:
-        prepared(TEAM, long, context_tokens=400)
+        prepared(TEAM, long, URGENT, state=state, context_tokens=400)
     data = caught.value.data
     assert (caught.value.reason, data["param"], data["context_tokens"]) == ("context_exceeded", "questions[1]", 400)
 
