@@ -26,7 +26,13 @@ class Followers:
 
         Then the follower that awaits most goes on in what there is, and leads the others.
         """
-        waiting = [(sequence, *sequence.leader) for sequence in sequences if sequence.leader is not None]
+        waiting: list[tuple[Sequence, Sequence, int]] = []
+        # A plain loop, because it runs every step and mostly finds none.
+        for sequence in sequences:
+            if sequence.leader is not None:
+                waiting.append((sequence, *sequence.leader))  # noqa: PERF401 - see above
+        if not waiting:
+            return
         heirs: dict[tuple[int, int], Sequence] = {}
         for sequence, leader, order in sorted(waiting, key=lambda each: -each[0].awaited):
             if leader.order != order or leader.cells < sequence.awaited:
