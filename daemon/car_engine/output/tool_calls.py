@@ -11,7 +11,7 @@ from car_engine.output.call_arguments import ArgumentsReader, take_slots
 from car_engine.output.families import FAMILIES, Family, MessageHeader
 from car_engine.output.json_object import is_object, take_value, text_of
 from car_engine.output.literals import Kinds
-from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer
+from car_engine.output.stream_buffer import Markers, Steps, StreamBuffer, only
 from car_engine.output.untagged_call import take_untagged
 from car_protocol.conversation import Invalid
 
@@ -27,6 +27,7 @@ Part = str | Thought | CallDelta
 _NAMES = frozenset({"name", "tool_name", "function"})
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 # The beginning of arguments in Python's notation; bounded, because it is looked for without being taken.
+_SURPLUS = re.compile(r"[} \t\r\n]*")
 _KEYWORD_START = re.compile(r"[ \t\r\n]{0,16}(?:\)|[A-Za-z_]\w{0,63}(?:[ \t\r\n]{0,16}=?)?)?")
 _HEADER_LENGTH = 256
 
@@ -321,6 +322,7 @@ class ToolCallReader:
             self._undecided()
             return
         while True:
+            yield from self._drop_surplus()
             yield from buffer.drop_spaces()
             comma = family.listed and (yield from buffer.take_literal(","))
             yield from buffer.take_spaces()
@@ -337,6 +339,15 @@ class ToolCallReader:
             yield from buffer.drop_spaces()
             yield from buffer.take_literal(text)
         yield from buffer.drop_spaces()
+
+    def _drop_surplus(self) -> Steps[None]:
+        """Drop brackets between a call and the end of the calls: small models close an object once too often."""
+        close = self._family.close.strip()
+        if close and (yield from self._buffer.take_run(_SURPLUS)).strip():
+            if (yield from self._buffer.sees(only(close))):
+                self._buffer.drop()
+            else:
+                self._buffer.put_back()
 
     def _call(self, *, bare: bool = False, objects: bool = False) -> Steps[bool]:
         """Read one call; False if the text is not a call, whose start then stays undecided.

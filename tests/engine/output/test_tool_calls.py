@@ -310,6 +310,17 @@ def test_an_object_without_a_name_is_text(text: str) -> None:
     assert both_ways("hermes", f"<tool_call>{text}") == [f"<tool_call>{text}"]
 
 
+@pytest.mark.parametrize("surplus", ["}", "}}", "}\n}"])
+def test_brackets_that_close_a_call_once_too_often_are_not_shown(surplus: str) -> None:
+    text = f'<tool_call>\n{{"name": "f", "arguments": {{"a": 1}}}}{surplus}\n</tool_call>'
+    assert both_ways("hermes", text * 2 + " So.") == [call(0, "f", '{"a": 1}'), call(1, "f", '{"a": 1}'), "So."]
+
+
+def test_brackets_behind_a_call_that_nothing_ends_are_text() -> None:
+    text = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n} is no end'
+    assert both_ways("hermes", text) == [call(0, "f", '{"a": 1}'), "} is no end"]
+
+
 @pytest.mark.parametrize(
     "arguments", ["[]", "null", '{"a": 01}', '{"a" 1}', '{"a": 1,}', '{"a": tru}', r'{"a": "\x"}', r'{"a": "\ud800"}']
 )
