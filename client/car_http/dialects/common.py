@@ -56,6 +56,8 @@ def decode(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise _fault(message_of(error), kind) from error
+    except RecursionError as error:
+        raise Problem(400, "invalid_json", "the body nests too deeply: send its inner part as a text") from error
     except NOT_JSON as error:
         raise _not_json() from error
 
