@@ -10,6 +10,9 @@ from car_daemon.scheduler.lane import LOOKED_AT, Lane
 from car_daemon.scheduler.lazy_heap import LazyHeap
 from car_daemon.scheduler.request import RANKS, Request, State
 
+# A sixteen thousandth of the least weight; sums of up to 500,000 users of the greatest weight are exact.
+_GRAIN = 2.0**-24
+
 
 class Charging:
     """The accounts of all users: in a lane for each model, and in one over all models.
@@ -32,10 +35,14 @@ class Charging:
         return self._weights.get(user, 1.0)
 
     def set_weights(self, weights: Mapping[int, float]) -> None:
-        """Divide service by other weights from now on."""
+        """Divide service by other weights from now on.
+
+        They are multiples of a power of two, so that their sums are exact while users come and go: if some 1e-16 were
+        left of the sum without users, a clock that is divided by it would leap.
+        """
         self._weights.clear()
         for user, weight in weights.items():
-            self._weights[user] = weight
+            self._weights[user] = round(weight / _GRAIN) * _GRAIN
         for tree in (self.overall, *self.lanes.values()):
             tree.set_weights()
 
