@@ -66,7 +66,7 @@ class Charging:
         self._due.clear()
 
     def cancelled(self, request: Request) -> None:
-        """Charge a lease that its client ends within a turn once more, because to send again would gain turns else.
+        """Charge a lease that its client or its deadline ends within a turn once more: to send again would gain turns.
 
         Without a token it pays the whole turn: a chunk of its prompt that is being computed is charged to nobody.
         """

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
@@ -194,7 +195,7 @@ class Request:
     def start_over(self) -> None:
         """Discard the progress made on a dead engine; allowed once."""
         self.retried = True
-        self.parking.requested = self.parking.paused = False
+        self.parking.requested = self.parking.paused = self.parking.took = False
         self.produced = self.prompt_done = self.cached = 0
         self.images_moved = False
 
@@ -343,7 +344,7 @@ class RequestTable:
             return []
         same = self._supersede.get(request.spec.supersede, {})
         first = request.key if request.spec.group is None else request.spec.group
-        return [each for each in same.values() if each.key < first]
+        return [*takewhile(lambda each: each.key < first, same.values())]  # in the order of their keys
 
 
 class SendPrepare(Struct, frozen=True, eq=False):

@@ -116,7 +116,7 @@ class SharedState:
     def abandon(self, request: Request, reason: str, now: float, data: dict[str, Any] | None = None) -> list[Action]:
         """Answer a request with an error and halt it in its engine."""
         engine = request.engine if request.state in (State.RUNNING, State.PARKED) else None
-        if reason == "cancelled":
+        if reason in ("cancelled", "deadline_exceeded"):
             self.charging.cancelled(request)
         actions: list[Action] = [self.fail(request, reason, now, data)]
         if engine is not None:

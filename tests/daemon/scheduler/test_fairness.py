@@ -419,18 +419,24 @@ def test_the_refund_of_a_long_prompt_gives_no_turns_ahead_of_other_users(prompt:
     assert max(waits) <= 5
 
 
-def test_a_user_that_cancels_what_it_leases_gets_no_more_leases_than_another() -> None:
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_user_whose_leases_end_before_a_token_gets_no_more_leases_than_another(*, expires: bool) -> None:
     world = World(bounds=WIDE)
     engine = world.start_engine(sequences=1)
     leases = Counter[int]()
-    for _ in range(20):
+    started = world.now
+    for number in range(20):
         for user in (1, 2):
-            world.run_one(engine, client=(user, ""))
+            world.run_one(engine, client=(user, ""), timeout=number + 1.0 if user == 1 else None)
     for _ in range(20):
         (key,) = engine.running
         user = world.requests[key].spec.client[0]
         leases[user] += 1
-        if user == 1:
+        if user == 1 and expires:
+            world.now = started + leases[1] + 0.01
+            world.do(world.scheduler.expire(world.now))
+            assert world.endings[key] == ["deadline_exceeded"]
+        elif user == 1:
             world.cancel(key)
         else:
             world.advance(key, TURN)

@@ -471,3 +471,32 @@ def test_throughput_work_whose_leases_are_all_short_becomes_as_urgent_as_any() -
         assert engine.running == {long.key}
     world.run_one(engine)
     assert not engine.to_park
+
+
+def test_who_took_a_turn_before_its_engine_died_takes_one_again() -> None:
+    world = World()
+    engine = world.start_engine(sequences=2)
+    agents = [world.run_one(engine, client=(0, name)) for name in ("agent a", "agent b")]
+    for agent in agents:
+        world.advance(agent.key, TURN)
+    world.now += 0.2
+    person = world.run_one(engine, client=(0, "person"))
+    (parked,) = engine.to_park
+    world.set_aside(engine, parked)
+    assert person.key in engine.running
+    world.lose_engine(engine)
+    engine = world.start_engine(sequences=2)
+    world.prepare_all(engine)
+    home = world.run_one(engine, client=(0, "home"))
+    waiting = {person.key, home.key}
+    for _ in range(3 * TURN):
+        world.now += 0.2
+        for key in sorted(engine.running):
+            world.advance(key)
+        world.do(world.scheduler.expire(world.now))
+        for key in sorted(engine.to_park):
+            world.set_aside(engine, key)
+        for key in sorted(waiting & engine.running):
+            waiting.remove(key)
+            world.end(engine, key)
+    assert not waiting
