@@ -182,9 +182,9 @@ class CellMover:
         assert sequence.prefix is not None
         sequence.cells = cells
         sequence.reuse(self.go_back(sequence, sequence.prefix, tokens))
-        self.count(sequence.cells)
+        self.count(sequence)
 
-    def count(self, tokens: int) -> None:
+    def count(self, sequence: Sequence) -> None:
         """Count the cells that a request does not have to compute."""
-        self.counters["cache_hits"] += tokens > 0
-        self.counters["cached_tokens"] += tokens
+        self.counters["cache_hits"] += sequence.cached > 0
+        self.counters["cached_tokens"] += sequence.cached

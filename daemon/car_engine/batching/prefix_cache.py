@@ -94,8 +94,12 @@ class PrefixCache:
         grid: Grid | None,
         own: tuple[int, ...],
         parts: bytes | None = None,
+        had: int = 0,
     ) -> Sequence | None:
-        """Start a prompt as `start` does, in any cells that begin with this prefix of it; without a prefix in none."""
+        """Start a prompt as `start` does, in any cells that begin with this prefix of it; without a prefix in none.
+
+        A parked request `had` so many cells.
+        """
         idle = self._table.idle
         if not idle:
             return None
@@ -105,7 +109,7 @@ class PrefixCache:
             self._empty(sequence, spared)
             sequence.start(prompt, order)
         else:
-            sequence = self._start_cached(prompt, prefix, idle, spared, order, own, parts)
+            sequence = self._start_cached(prompt, prefix, idle, spared, order, own, parts, had)
         sequence.adapters = adapters
         sequence.grid = grid
         return sequence
@@ -221,6 +225,7 @@ class PrefixCache:
         order: int,
         own: tuple[int, ...],
         parts: bytes | None,
+        had: int,
     ) -> Sequence:
         # The last token of a prompt is always computed: its logits are not kept.
         marks = self._index.marks(prefix.cut(len(prompt) - 1))
@@ -229,10 +234,11 @@ class PrefixCache:
         self._cells.target = self._index.checkpoint(prefix.cut(way.tokens))
         if source is sequence:
             self._go_on(sequence, prefix, way.tokens, spared)
-            sequence.start(prompt, order, prefix, sequence.cells)
+            sequence.start(prompt, order, prefix, sequence.cells, had)
+            self._cells.count(sequence)
         else:
             self._empty(sequence, spared)
-            sequence.start(prompt, order, prefix)
+            sequence.start(prompt, order, prefix, had=had)
         self._index.put(sequence)
         if parts is not None:
             at_hand = max((mark.common for mark in marks), default=0)
@@ -265,7 +271,7 @@ class PrefixCache:
             self._cells.save_if_fits(sequence)
         if tokens == sequence.cells:
             self.mark(sequence)
-        self._cells.count(self._cells.go_back(sequence, prefix, tokens))
+        self._cells.go_back(sequence, prefix, tokens)
 
     def _leave(self, sequence: Sequence) -> None:
         self.stored.leave(sequence)

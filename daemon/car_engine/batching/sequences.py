@@ -42,6 +42,7 @@ class Sequence:
         self.guess: list[int] = []  # Tokens to try in the next step.
         self.images = PromptImages()
         self.prefix: Prefix | None = None  # Tokens of the cells that other requests may reuse.
+        self.had = 0  # Cells that the request had when it was parked: it gets no more if it finds them again.
         self.cached = 0  # Cells that the request did not have to compute and that are not reported yet.
         self.awaited = 0  # Cells to copy from another sequence once that has computed them.
         self.leader: tuple[Sequence, int] | None = None  # That sequence, and the age of its request.
@@ -83,20 +84,23 @@ class Sequence:
         if cells > self.cells and cells not in self.stops:
             self.stops = sorted([*self.stops, cells])
 
-    def start(self, prompt: abc.Sequence[int], order: int, prefix: Prefix | None = None, cached: int = 0) -> None:
-        """Start a request: a prompt of at least one token, the first `cached` in the cells; `order` is its age."""
-        if self.phase is not Phase.IDLE or not cached <= len(prompt) - 1:
+    def start(
+        self, prompt: abc.Sequence[int], order: int, prefix: Prefix | None = None, cells: int = 0, had: int = 0
+    ) -> None:
+        """Start a request: a prompt of at least one token, the first ones in the cells; `order` is its age."""
+        if self.phase is not Phase.IDLE or not cells <= len(prompt) - 1:
             raise ValueError(f"cannot start in {self!r} with {len(prompt)} prompt tokens")
         self.prompt = prompt
         self.yields = False
         self.order = order
         self.prefix = prefix
-        self.cells = self.cached = cached
+        self.had = had
+        self.reuse(cells)
 
     def reuse(self, tokens: int) -> None:
         """Continue with `tokens` cells that were copied, possibly 0."""
         self.awaited, self.leader = 0, None
-        self.cells = self.cached = tokens
+        self.cells, self.cached = tokens, max(0, tokens - self.had)
 
     def commit(self, tokens: int) -> None:
         """Count `tokens` more cells, after their decode returned 0."""

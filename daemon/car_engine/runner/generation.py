@@ -84,17 +84,13 @@ class AnswerTokens(NamedTuple):
 
 
 class Work:
-    """Work for a request that no update has reported yet: cells from the cache, and prompt tokens computed.
+    """Work for a request that no update has reported yet: cells from the cache, and prompt tokens computed."""
 
-    `had` is the number of cells that it had when it was parked: it gets no more from the cache if it finds these again.
-    """
-
-    __slots__ = ("cached", "computed", "had")
+    __slots__ = ("cached", "computed")
 
     def __init__(self) -> None:
         self.cached = 0
         self.computed = 0
-        self.had = 0
 
     def paid(self) -> tuple[int, int]:
         """Return both for an update, and begin anew."""

@@ -82,7 +82,6 @@ class ParkingLot:
         there = parked.cells if restored else min(parked.cells, max(sequence.cells, sequence.awaited))
         self.counters["restored_tokens"] += there
         self.counters["recomputed_tokens"] += parked.cells - there
-        running.owed.had = parked.cells
         if restored:
             sequence.cells, sequence.next_token = parked.cells, parked.next_token
         elif history:

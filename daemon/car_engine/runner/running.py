@@ -44,7 +44,8 @@ class RunningSequences:
         if self._cache.exceeds(parked.prefix, parked.cells):
             parked.saved = None
         running, prefix = parked.running, parked.prefix if parked.saved is None else None
-        sequence = self._cache.start_in(prefix, parked.prompt, parked.adapters, _grid_of(running), running.own)
+        grid, had = _grid_of(running), parked.cells
+        sequence = self._cache.start_in(prefix, parked.prompt, parked.adapters, grid, running.own, had=had)
         return self._seated(running, sequence)
 
     def _seated(self, running: Running, sequence: Sequence | None) -> Sequence | None:
@@ -73,7 +74,7 @@ def _grid_of(running: Running) -> Grid | None:
 
 def count_cached(sequence: Sequence, running: Running) -> None:
     """Count the cells that the request did not have to compute since the last call."""
-    cached, sequence.cached = max(0, sequence.cached - running.owed.had), 0
+    cached, sequence.cached = sequence.cached, 0
     running.cached_tokens += cached
     running.owed.cached += cached
 

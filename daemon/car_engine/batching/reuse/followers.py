@@ -29,7 +29,7 @@ class Followers:
         waiting: list[tuple[Sequence, Sequence, int]] = []
         # A plain loop, because it runs every step and mostly finds none.
         for sequence in sequences:
-            if sequence.leader is not None:
+            if sequence.leader is not None and sequence is not leaving:
                 waiting.append((sequence, *sequence.leader))  # noqa: PERF401 - see above
         if not waiting:
             return
